@@ -10,8 +10,7 @@ from torch import nn
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, import_extra
 from babn.evaluation.comparison import compare
-from babn.evaluation.html_report import collect, of_part
-from babn.evaluation.predictions import Evaluation
+from babn.evaluation.predictions import Evaluation, collect
 from babn.model_folders import is_hub_name
 from babn.persistence import save_adapter
 from babn.prediction.stored_settings import get_noise_level, get_residual, get_temperature
@@ -161,7 +160,7 @@ def model_card(
 
 def _measured(evaluations: Any, part: str | None) -> str:
     """The table of the evaluations, as `babn report` writes it."""
-    found = of_part(collect(evaluations), part)
+    found = collect(evaluations, part)
     if not found:
         return "Not measured."
     chosen = part or found[0].details.get("part")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import babn
 from babn import Prediction
-from babn.errors import ConfigError
+from babn.errors import ConfigError, MetricInputError
 from babn.evaluation.decisions import conformal_scores, risk_bound
 from babn.evaluation.html_report import decision_table, outside_table
 
@@ -60,6 +60,19 @@ def test_a_coverage_is_met_and_uncertain_examples_are_left_out() -> None:
         abstention.risk == pytest.approx(float(expected))
         and abstention.risk < abstention.risk_bound
     )
+
+
+def test_evaluation_measures_other_data() -> None:
+    new, labels = simulated(300, 1)
+    abstention = babn.fit_abstention(*simulated(500, 0), coverage=0.6)
+    wrong, answered = new.probs.argmax(-1) != labels, new.entropy <= abstention.threshold
+    coverage, risk = (float(each.double().mean()) for each in (answered, wrong[answered]))
+    assert 0 < risk < 1 and 0 < coverage < 1
+    assert abstention.evaluate(new, labels) == pytest.approx({"coverage": coverage, "risk": risk})
+    sets = babn.fit_conformal(*simulated(500, 0), coverage=0.9)
+    chosen = sets.sets(new).double()
+    held, size = float(chosen[torch.arange(300), labels].mean()), float(chosen.sum(-1).mean())
+    assert sets.evaluate(new, labels) == pytest.approx({"coverage": held, "size": size})
 
 
 def test_an_impossible_risk_abstains_from_all() -> None:
@@ -119,7 +132,7 @@ def test_settings_are_checked(settings: dict[str, Any], words: str) -> None:
 
 def test_predictions_and_labels_are_checked() -> None:
     found, labels = simulated(20, 0)
-    with pytest.raises(ConfigError, match="labels has shape"):
+    with pytest.raises(MetricInputError, match="labels has the shape"):
         babn.fit_conformal(found, labels[:5])
     with pytest.raises(ConfigError, match="Pass the prediction of a classifier"):
         babn.fit_conformal(Prediction(found.sample_logits, "sigmoid"), labels)

@@ -19,8 +19,8 @@ def test_text_is_escaped() -> None:
 
 
 def test_attributes_are_escaped() -> None:
-    tree = parse(element("svg", aria_label=HOSTILE, class_="chart", x=1 / 3))
-    assert tree.attrib == {"aria-label": HOSTILE, "class": "chart", "x": "0.33333"}
+    tree = parse(element("p", title=HOSTILE, class_="muted"))
+    assert tree.attrib == {"title": HOSTILE, "class": "muted"}
 
 
 def test_markup_is_kept() -> None:

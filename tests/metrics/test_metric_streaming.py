@@ -33,7 +33,6 @@ BASES = {
     "Gathered",
     "Mean",
     "OutOfDistribution",
-    "Selective",
 }
 """Classes that metrics derive from."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import torch
@@ -12,11 +12,11 @@ from torch import Tensor
 from babn.errors import ConfigError
 from babn.evaluation.predictions import Evaluation
 from babn.evaluation.tables import Table
+from babn.metrics.accuracy_nll_brier import correctness, negative_log_probs, squared_errors
 from babn.metrics.calibration_error import binned_sums, mean_gap
 from babn.metrics.inputs import examples, sampled_examples
 from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.metrics.ranking import aurc, auroc
-from babn.metrics.scores import correctness, negative_log_probs, squared_errors
 from babn.prediction.regression import cross_fitted_nll, mixture_nll
 from babn.prediction.t_tests import paired_p_value
 from babn.validation import check_count, check_share
@@ -26,8 +26,12 @@ NO_DIFFERENCE = "no clear difference"
 ALPHA = 0.05
 """Significance level of PAvPU."""
 
+PAVPU = f"PAvPU (p<{ALPHA:g})"
+
 OUTSIDE = "outside AUROC"
 """AUROC of out-of-distribution detection by entropy."""
+
+MORE_IS_BETTER = ("accuracy", PAVPU, OUTSIDE)
 
 PER_EXAMPLE = {"accuracy": correctness, "NLL": negative_log_probs, "Brier": squared_errors}
 """Metrics that are means over examples."""
@@ -36,7 +40,10 @@ Groups = dict[str, dict[int, Evaluation]]
 """Evaluations by method and seed."""
 
 Draws = Int[Tensor, "draw example"]
-"""Indices of examples, one row for each resample."""
+"""Indices of examples: all in order in the first row, and one row for each resample."""
+
+BySeed = dict[int, Float[Tensor, "draw"]]
+"""The values of a metric for all draws, by seed."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,12 @@ class Estimate:
 
     def __str__(self) -> str:
         """Mean and, for several seeds, standard deviation."""
-        return f"{self.mean:.3f}" + (f" ± {self.std:.3f}" if len(self.values) > 1 else "")
+        return mean_and_std(self.values)
+
+
+def mean_and_std(values: Sequence[float]) -> str:
+    """The mean and, for several values, the standard deviation."""
+    return f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -118,7 +130,7 @@ class Comparison:
     differences: dict[str, dict[str, Difference]]
     directions: dict[str, bool]
     level: float
-    best: dict[str, str] = field(default_factory=dict)
+    best: dict[str, str]
 
     def table(self) -> Table:
         """The metrics of every method; the best of a column is marked if it is clearly so."""
@@ -188,14 +200,11 @@ def compare(
     draws = draw(len(evaluations[0].labels), resamples, seed)
     drawn = {method: _measured(group, draws, bins, seed) for method, group in groups.items()}
     names = list(dict.fromkeys(name for by_name in drawn.values() for name in by_name))
-    tail = (1 - level) / 2
 
     def difference(method: str, other: str, name: str) -> Difference:
-        seeds = list(groups[method]), list(groups[other])
-        pairs = _paired(drawn[method][name], drawn[other][name], *seeds)
-        interval = _interval(pairs[:, 1:].mean(0), tail)
-        p_value = float(paired_p_value(pairs[:, 0]))
-        return Difference(pairs[:, 0].mean().item(), *interval, p_value, _more_is_better(name))
+        found = _differences(drawn[method][name], drawn[other][name])
+        interval, p_value = _interval(found, level), float(paired_p_value(found[:, 0]))
+        return Difference(found[:, 0].mean().item(), *interval, p_value, name in MORE_IS_BETTER)
 
     def is_best(method: str, name: str) -> bool:
         """Whether a method is clearly better than every other one that has the metric."""
@@ -207,7 +216,7 @@ def compare(
     return Comparison(
         baseline,
         {
-            method: {name: _estimate(values, tail) for name, values in by_name.items()}
+            method: {name: _estimate(values, level) for name, values in by_name.items()}
             for method, by_name in drawn.items()
         },
         {
@@ -215,7 +224,7 @@ def compare(
             for method, by_name in drawn.items()
             if method != baseline
         },
-        {name: _more_is_better(name) for name in names},
+        {name: name in MORE_IS_BETTER for name in names},
         level,
         {n: method for method in drawn for n in drawn[method] if is_best(method, n)},
     )
@@ -250,17 +259,14 @@ def draw(size: int, resamples: int, seed: int) -> Draws:
     return torch.cat([torch.arange(size)[None], drawn])
 
 
-def _more_is_better(name: str) -> bool:
-    return name.startswith(("accuracy", "PAvPU")) or name == OUTSIDE
-
-
 def _measured(
     group: dict[int, Evaluation], draws: Draws, bins: int, seed: int
-) -> dict[str, Float[Tensor, "seed draw"]]:
-    """The values of a method, for the metrics that all of its seeds have."""
-    by_seed = [_values(each, draws, bins, seed) for each in group.values()]
-    names = [name for name in by_seed[0] if all(name in each for each in by_seed)]
-    return {name: torch.stack([each[name] for each in by_seed]) for name in names}
+) -> dict[str, BySeed]:
+    """The values of a method by name, for the metrics that all of its seeds have."""
+    found = {own: _values(each, draws, bins, seed) for own, each in group.items()}
+    first, *others = found.values()
+    names = [name for name in first if all(name in each for each in others)]
+    return {name: {own: each[name] for own, each in found.items()} for name in names}
 
 
 def _values(
@@ -275,11 +281,11 @@ def _values(
     if len(prediction.sample_logits) > 1:
         sampled = sampled_examples(prediction, evaluation.labels)
         accurate, certain = accurate_and_certain(*sampled, ALPHA)
-        each[f"PAvPU (p<{ALPHA:g})"] = (accurate == certain).cpu().double()
+        each[PAVPU] = (accurate == certain).cpu().double()
     found = {name: values[draws].mean(1) for name, values in each.items()}
     confidence, correct = p.amax(-1), correctness(p, y)
-    found[f"ECE-{bins}"] = torch.stack(
-        [mean_gap(binned_sums(confidence[rows], correct[rows], bins)) for rows in draws]
+    found[f"ECE-{bins}"] = _doubles(
+        mean_gap(binned_sums(confidence[rows], correct[rows], bins)).item() for rows in draws
     )
     found["AURC"] = _doubles(aurc(confidence[rows], correct[rows] > 0) for rows in draws)
     if outside is not None:
@@ -312,23 +318,22 @@ def _doubles(values: Iterable[float]) -> Float[Tensor, "value"]:
     return torch.tensor(list(values), dtype=torch.float64)
 
 
-def _paired(
-    ours: Float[Tensor, "seed draw"],
-    theirs: Float[Tensor, "other draw"],
-    own: list[int],
-    other: list[int],
-) -> Float[Tensor, "shared draw"]:
+def _differences(ours: BySeed, theirs: BySeed) -> Float[Tensor, "shared draw"]:
     """Differences for each seed that the methods share, or of their means if they share none."""
-    shared = [seed for seed in own if seed in other]
+    shared = [seed for seed in ours if seed in theirs]
     if not shared:
-        return ours.mean(0, keepdim=True) - theirs.mean(0, keepdim=True)
-    return ours[[own.index(s) for s in shared]] - theirs[[other.index(s) for s in shared]]
+        first, second = (torch.stack([*each.values()]) for each in (ours, theirs))
+        return first.mean(0, keepdim=True) - second.mean(0, keepdim=True)
+    return torch.stack([ours[seed] - theirs[seed] for seed in shared])
 
 
-def _estimate(drawn: Float[Tensor, "seed draw"], tail: float) -> Estimate:
-    return Estimate(tuple(drawn[:, 0].tolist()), *_interval(drawn[:, 1:].mean(0), tail))
+def _estimate(values: BySeed, level: float) -> Estimate:
+    drawn = torch.stack([*values.values()])
+    return Estimate(tuple(drawn[:, 0].tolist()), *_interval(drawn, level))
 
 
-def _interval(drawn: Float[Tensor, "draw"], tail: float) -> tuple[float, float]:
-    low, high = drawn.quantile(drawn.new_tensor([tail, 1 - tail])).tolist()
+def _interval(drawn: Float[Tensor, "seed draw"], level: float) -> tuple[float, float]:
+    """The bootstrap interval of the mean over seeds."""
+    tail = (1 - level) / 2
+    low, high = drawn[:, 1:].mean(0).quantile(drawn.new_tensor([tail, 1 - tail])).tolist()
     return low, high

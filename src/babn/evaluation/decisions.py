@@ -5,36 +5,22 @@ Both are fitted to development data and come with a guarantee for data of the sa
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.distributions import Binomial
 
 from babn.errors import ConfigError
+from babn.metrics.accuracy_nll_brier import confidence_and_correct
 from babn.prediction.result import Prediction, check_classes
 from babn.validation import check_choices, check_share
 
 Score = Literal["entropy", "mutual_information", "disagreement", "confidence"]
 
-
 LEVELS = 20
 """Number of coverages that `fit_abstention` tries."""
-
-
-def uncertainty(prediction: Prediction, score: Score) -> Float[Tensor, "*example"]:
-    """The uncertainty of each example, larger for less certain ones.
-
-    Args:
-        prediction: The prediction of a classifier.
-        score: An attribute of the prediction, or `"confidence"` for one minus the largest
-            probability.
-    """
-    if score not in get_args(Score):
-        raise ConfigError(
-            f"score={score!r} is not possible. Choose one of {list(get_args(Score))}."
-        )
-    return 1 - prediction.probs.amax(-1) if score == "confidence" else getattr(prediction, score)
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,8 @@ class Abstention:
 
     Attributes:
         threshold: The largest uncertainty that is answered; minus infinity to abstain from all.
-        score: The uncertainty score.
+        score: The uncertainty score: an attribute of the prediction, or `"confidence"` for one
+            minus the largest probability.
         coverage: Share of the development examples that are answered.
         risk: Share of errors among the answered examples.
         risk_bound: Upper confidence bound of the risk on new data.
@@ -55,9 +42,19 @@ class Abstention:
     risk: float
     risk_bound: float
 
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        check_choices(self)
+
+    def uncertainty(self, prediction: Prediction) -> Float[Tensor, "*example"]:
+        """The score of each example, larger for less certain ones."""
+        if self.score == "confidence":
+            return 1 - prediction.probs.amax(-1)
+        return getattr(prediction, self.score)
+
     def answers(self, prediction: Prediction) -> Bool[Tensor, "*example"]:
         """Whether to answer each example; the model abstains from the others."""
-        return uncertainty(prediction, self.score) <= self.threshold
+        return self.uncertainty(prediction) <= self.threshold
 
     def evaluate(self, prediction: Prediction, labels: Int[Tensor, "example"]) -> dict[str, float]:
         """Coverage and risk on other data: share of answered examples, and of errors among them."""
@@ -101,21 +98,20 @@ def fit_abstention(
         raise ConfigError(f"risk={risk} and coverage={coverage}. Give one of them.")
     check_share(*(("risk", risk) if coverage is None else ("coverage", coverage)))
     check_share("confidence", confidence)
-    wrong = _wrong(prediction, labels)
-    values, order = uncertainty(prediction, score).double().cpu().sort(stable=True)
-    errors = wrong[order].cumsum(0)
-    # Examples with equal uncertainty are answered together, up to the last of them.
-    ends = (values.unique_consecutive(return_counts=True)[1].cumsum(0) - 1).tolist()
-    total = len(values)
     found = Abstention(-math.inf, score, 0.0, 0.0, 0.0)
+    wrong = _wrong(prediction, labels)
+    values = found.uncertainty(prediction).double().cpu()
+    total = len(values)
     tested = [coverage or 1.0] if risk is None else _tested_shares(total, risk, 1 - confidence)
     for share in tested:
-        index = next(end for end in ends if end + 1 >= share * total - 1e-9)
-        count, mistakes = index + 1, int(errors[index])
+        least = max(math.ceil(share * total - 1e-9), 1)
+        threshold = float(values.kthvalue(least).values)
+        answered = values <= threshold  # more than `least` if several have this uncertainty
+        count, mistakes = int(answered.sum()), int(wrong[answered].sum())
         bound = risk_bound(mistakes, count, 1 - confidence)
         if risk is not None and bound > risk:
             break
-        found = Abstention(float(values[index]), score, count / total, mistakes / count, bound)
+        found = Abstention(threshold, score, count / total, mistakes / count, bound)
     return found
 
 
@@ -133,14 +129,10 @@ def _tested_shares(total: int, risk: float, failure: float) -> list[float]:
     return shares[-1:]
 
 
-def _wrong(prediction: Prediction, labels: Tensor) -> Int[Tensor, "example"]:
+def _wrong(prediction: Prediction, labels: Tensor) -> Bool[Tensor, "example"]:
+    """Whether each prediction is wrong; validates predictions and labels."""
     check_classes(prediction, "decisions need one row of probabilities per example")
-    if labels.shape != prediction.probs.shape[:1]:
-        raise ConfigError(
-            f"labels has shape {tuple(labels.shape)} for {len(prediction)} predictions. Give one "
-            "label for each."
-        )
-    return (prediction.probs.argmax(-1).cpu() != labels.cpu()).long()
+    return ~confidence_and_correct(prediction, labels)[1].cpu()
 
 
 def risk_bound(errors: int, count: int, failure: float) -> float:
@@ -157,14 +149,13 @@ def risk_bound(errors: int, count: int, failure: float) -> float:
     """
     if errors >= count:
         return 1.0
-    i = torch.arange(errors + 1, dtype=torch.float64)
-    n = torch.tensor(float(count), dtype=torch.float64)
-    log_choices = torch.lgamma(n + 1) - torch.lgamma(i + 1) - torch.lgamma(n - i + 1)
+    at_most = torch.arange(errors + 1, dtype=torch.float64)
     low, high = errors / count, 1.0
     for _ in range(40):
         b = (low + high) / 2
-        log_at_most = (log_choices + i * math.log(b) + (n - i) * math.log1p(-b)).logsumexp(0)
-        low, high = (b, high) if log_at_most > math.log(failure) else (low, b)
+        binomial = Binomial(count, torch.tensor(b, dtype=torch.float64))
+        log_share = binomial.log_prob(at_most).logsumexp(0)
+        low, high = (b, high) if log_share > math.log(failure) else (low, b)
     return high
 
 
@@ -189,8 +180,7 @@ class ConformalSets:
     def sets(self, prediction: Prediction) -> Bool[Tensor, "example label"]:
         """Whether each class is in the set of each example; the most probable one always is."""
         chosen = conformal_scores(prediction.probs, self.method) <= self.threshold
-        top = torch.nn.functional.one_hot(prediction.probs.argmax(-1), prediction.probs.shape[-1])
-        return chosen | top.bool()
+        return chosen.scatter(-1, prediction.probs.argmax(-1, keepdim=True), True)
 
     def evaluate(self, prediction: Prediction, labels: Int[Tensor, "example"]) -> dict[str, float]:
         """Coverage and size on other data: share of sets with the right class, and their size."""

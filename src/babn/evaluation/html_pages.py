@@ -15,17 +15,16 @@ class Markup(str):
     """Text that is markup already and is not escaped."""
 
 
-def element(tag: str, *children: str, **attributes: str | float) -> Markup:
-    """An HTML or SVG element with its children.
+def element(tag: str, *children: str, **attributes: str) -> Markup:
+    """An HTML element with its children.
 
     Args:
         tag: Name of the element.
         *children: Markup, which is kept, or plain text, which is escaped.
-        **attributes: An underscore in a name stands for a hyphen; a trailing one is dropped.
+        **attributes: Its attributes; `class_` stands for `class`.
     """
     written = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
-        for name, value in attributes.items()
+        f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items()
     )
     return Markup(f"<{tag}{written}>{join(*children)}</{tag}>")
 
@@ -33,10 +32,6 @@ def element(tag: str, *children: str, **attributes: str | float) -> Markup:
 def join(*children: str) -> Markup:
     """Concatenates elements and plain texts."""
     return Markup("".join(c if isinstance(c, Markup) else escape(c) for c in children))
-
-
-def _short(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.5g}"
 
 
 def marker(author: str) -> Markup:

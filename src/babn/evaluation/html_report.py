@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from babn import metrics, plots
-from babn.errors import ConfigError
-from babn.evaluation.comparison import Comparison, Estimate, compare, grouped
+from babn.evaluation.comparison import Comparison, compare, grouped, mean_and_std
 from babn.evaluation.decisions import fit_abstention, fit_conformal
 from babn.evaluation.html_pages import Markup, check_target, document, element, join
-from babn.evaluation.predictions import DESCRIPTION, Evaluation
+from babn.evaluation.predictions import Evaluation, collect
 from babn.evaluation.tables import Table
 from babn.files import make_folder
 
@@ -50,56 +49,26 @@ def report(
     """
     folder = Path(out)
     check_target(folder, PAGE, AUTHOR, force)
-    evaluations = of_part(collect(runs), part)
+    evaluations = collect(runs, part)
     comparison = compare(evaluations, baseline, bins=bins)
     make_folder(folder)
-    tables = {
-        "numbers": comparison.table(),
-        "differences": comparison.difference_table(),
-    }
-    classes = evaluations[0].prediction.activation == "softmax"
-    if classes:
+    tables = {"numbers": comparison.table(), "differences": comparison.difference_table()}
+    figures = {}
+    if evaluations[0].prediction.activation == "softmax":
         tables["decisions"] = decision_table(evaluations)
+        figures = _figures(evaluations, bins)
     if (outside := outside_table(evaluations)) is not None:
         tables["outside"] = outside
-    figures = _figures(evaluations, bins) if classes else {}
     for name, table in tables.items():
-        forms = {"md": table.markdown(), "tex": table.latex(), "csv": table.csv()}
-        for suffix, text in forms.items():
-            (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+        (folder / f"{name}.md").write_text(table.markdown(), encoding="utf-8")
+        (folder / f"{name}.tex").write_text(table.latex(), encoding="utf-8")
+        (folder / f"{name}.csv").write_text(table.csv(), encoding="utf-8")
     for name, figure in figures.items():
         plots.save(figure, folder / f"{name}.pdf")
     body = _body(title, evaluations, comparison, tables, figures)
     page = folder / PAGE
     page.write_text(document(title, body, AUTHOR), encoding="utf-8")
     return page
-
-
-def collect(runs: Sequence[Evaluation | str | Path] | str | Path) -> list[Evaluation]:
-    """Evaluations that are given, or found in folders."""
-    if isinstance(runs, str | Path):
-        runs = [runs]
-    found: list[Evaluation] = []
-    for run in runs:
-        if isinstance(run, Evaluation):
-            found.append(run)
-        else:
-            inside = sorted(path.parent for path in Path(run).rglob(DESCRIPTION))
-            found += [Evaluation.load(folder) for folder in inside or [Path(run)]]
-    return found
-
-
-def of_part(evaluations: list[Evaluation], part: str | None) -> list[Evaluation]:
-    """The evaluations of one part of the data, by default of the only one."""
-    parts = list(dict.fromkeys(str(each.details.get("part", "")) for each in evaluations))
-    if part is None and len(parts) < 2:
-        return evaluations
-    if part not in parts:
-        raise ConfigError(
-            f"part={part!r} is not possible: the runs have predictions for {parts}. Choose one of "
-            "them with part=, or with --part on the command line."
-        )
-    return [each for each in evaluations if each.details.get("part") == part]
 
 
 def _figures(evaluations: Sequence[Evaluation], bins: int) -> dict[str, Any]:
@@ -134,10 +103,8 @@ def _body(
 ) -> Markup:
     shown = []
     for name, figure in figures.items():
-        # Figures of two columns take the full width of the page.
-        look = "paper wide" if figure.get_figwidth() >= plots.DOUBLE else "paper"
-        svg = plots.as_svg(figure, CAPTIONS[name])
-        paper = element("div", Markup(svg), class_=look)
+        svg = Markup(plots.as_svg(figure, CAPTIONS[name]))
+        paper = element("div", svg, class_="paper wide")
         shown.append(element("figure", paper, element("figcaption", CAPTIONS[name])))
     verdicts = [f"{name}: {comparison.verdict(name)}." for name in comparison.differences]
     return join(
@@ -145,19 +112,18 @@ def _body(
         element("p", _summary(evaluations)),
         element("p", f"Compared with {comparison.baseline}:") if comparison.differences else "",
         element("ul", *(element("li", text) for text in verdicts)),
-        *(element("div", Markup(table.html()), class_="scroll dense") for table in tables.values()),
+        *(element("div", table.html(), class_="scroll dense") for table in tables.values()),
         *shown,
         _details(evaluations),
     )
 
 
 def _summary(evaluations: Sequence[Evaluation]) -> str:
-    groups = grouped(evaluations)
-    counts = {method: len(group) for method, group in groups.items()}
-    seeds = f"{len(evaluations) // len(groups)} of each"
+    counts = {method: len(group) for method, group in grouped(evaluations).items()}
+    seeds = f"{len(evaluations) // len(counts)} of each"
     if len(set(counts.values())) > 1:
         seeds = "; ".join(f"{count} of {method}" for method, count in counts.items())
-    return f"{len(groups)} methods on {len(evaluations[0].labels)} examples. Seeds: {seeds}."
+    return f"{len(counts)} methods on {len(evaluations[0].labels)} examples. Seeds: {seeds}."
 
 
 def _details(evaluations: Sequence[Evaluation]) -> Markup:
@@ -169,7 +135,7 @@ def _details(evaluations: Sequence[Evaluation]) -> Markup:
     if not rows:
         return Markup("")
     table = Table(["run", "details"], rows).html()
-    return join(element("h2", "Runs"), element("div", Markup(table), class_="scroll"))
+    return join(element("h2", "Runs"), element("div", table, class_="scroll"))
 
 
 def decision_table(evaluations: Sequence[Evaluation]) -> Table:
@@ -180,29 +146,28 @@ def decision_table(evaluations: Sequence[Evaluation]) -> Table:
     """
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(evaluations[0].labels), generator=generator)
+    halves = order.tensor_split([len(order) // 2])
     caption = (
         f"Abstention with a risk of at most {RISK:.0%}, and prediction sets with a coverage of "
         f"{COVERAGE:.0%}; fitted to one half of the examples and evaluated on the other, both ways."
     )
-    return _table(evaluations, lambda each: _decisions(each, order), caption)
+
+    def measure(evaluation: Evaluation) -> dict[str, float]:
+        found = [_decisions(evaluation, *halves), _decisions(evaluation, *halves[::-1])]
+        # The risk is not defined if no example of a half is answered.
+        means = torch.tensor([[*each.values()] for each in found], dtype=torch.float64).nanmean(0)
+        return dict(zip(found[0], means.tolist(), strict=True))
+
+    return _table(evaluations, measure, caption)
 
 
-def _decisions(evaluation: Evaluation, order: Tensor) -> dict[str, float]:
-    first, second = order.tensor_split([len(order) // 2])
-    found = [_fitted(evaluation, first, second), _fitted(evaluation, second, first)]
-    # The risk is not defined if no example of a half is answered.
-    means = torch.tensor([[*each.values()] for each in found], dtype=torch.float64).nanmean(0)
-    return dict(zip(found[0], means.tolist(), strict=True))
-
-
-def _fitted(evaluation: Evaluation, fit: Tensor, test: Tensor) -> dict[str, float]:
+def _decisions(evaluation: Evaluation, fit: Tensor, test: Tensor) -> dict[str, float]:
     prediction, labels = evaluation.prediction.to("cpu"), evaluation.labels.cpu()
-    abstention = fit_abstention(prediction[fit], labels[fit], risk=RISK)
-    answered = abstention.evaluate(prediction[test], labels[test])
+    known, new = (prediction[fit], labels[fit]), (prediction[test], labels[test])
+    answered = fit_abstention(*known, risk=RISK).evaluate(*new)
     found = {"answered": answered["coverage"], "risk of answers": answered["risk"]}
     for method in ("split", "adaptive"):
-        sets = fit_conformal(prediction[fit], labels[fit], coverage=COVERAGE, method=method)
-        measured = sets.evaluate(prediction[test], labels[test])
+        measured = fit_conformal(*known, coverage=COVERAGE, method=method).evaluate(*new)
         found |= {f"{method} sets: {name}": value for name, value in measured.items()}
     return found
 
@@ -251,5 +216,5 @@ def _table(
 
 
 def _cell(values: Sequence[float]) -> str:
-    known = tuple(value for value in values if not math.isnan(value))
-    return str(Estimate(known, 0.0, 0.0)) if known else "-"
+    known = [value for value in values if not math.isnan(value)]
+    return mean_and_std(known) if known else "-"

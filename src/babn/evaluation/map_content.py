@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -101,8 +102,6 @@ def correlation_between(
     x: Float[Tensor, "text head query key"], seen: Bool[Tensor, "head query key"]
 ) -> float:
     """Mean correlation over pairs of texts."""
-    rows = x[:, seen]
-    rows = rows - rows.mean(1, keepdim=True)
-    rows = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
-    texts = len(rows)
-    return float(((rows @ rows.T).sum() - texts) / (texts * (texts - 1)))
+    found = torch.corrcoef(x[:, seen]).nan_to_num()  # 0 for constant maps
+    first, second = torch.triu_indices(len(x), len(x), 1)
+    return float(found[first, second].mean())

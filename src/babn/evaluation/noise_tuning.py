@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from babn.elbo import IGNORED
 from babn.errors import ConfigError, SamplesError
 from babn.evaluation.temperature_scaling import bounded_temperature
-from babn.metrics.scores import accuracy, nll
+from babn.metrics.accuracy_nll_brier import accuracy, nll
 from babn.prediction import stored_settings as stored
 from babn.prediction.batches import are_texts, device_of, is_single, text_batches
 from babn.prediction.predict import find_logits, predict
@@ -70,16 +70,15 @@ class NoiseTuning:
 
     def __str__(self) -> str:
         """A table of the trials, with the chosen level marked."""
-        numbers = self.trials[0].residual is not None
-        rows = [
-            f"{trial.level:8.3f} {(trial.residual or trial.temperature):12.3f} {trial.nll:8.4f}"
-            + ("" if trial.accuracy is None else f" {trial.accuracy:9.1%}")
-            + ("  <- chosen" if trial.level == self.level else "")
-            for trial in self.trials
-        ]
-        fitted = "   residual" if numbers else "temperature"
-        last = "" if self.trials[0].accuracy is None else "  accuracy"
-        return "\n".join([f"   level  {fitted}      NLL{last}", *rows])
+        first = self.trials[0]
+        fitted = "temperature" if first.residual is None else "   residual"
+        lines = [f"   level  {fitted}      NLL{'' if first.accuracy is None else '  accuracy'}"]
+        for trial in self.trials:
+            scale = trial.residual or trial.temperature
+            line = f"{trial.level:8.3f} {scale:12.3f} {trial.nll:8.4f}"
+            line += "" if trial.accuracy is None else f" {trial.accuracy:9.1%}"
+            lines.append(line + ("  <- chosen" if trial.level == self.level else ""))
+        return "\n".join(lines)
 
 
 def tune_noise(
@@ -93,7 +92,6 @@ def tune_noise(
     batch_size: int = 32,
     temperature: bool = True,
     max_accuracy_drop: float = 0.003,
-    max_nll_rise: float | None = None,
     memory: float | None = None,
     progress: bool = True,
 ) -> NoiseTuning:
@@ -120,20 +118,15 @@ def tune_noise(
             otherwise, and for language models. If every prediction is correct, it is at least 1.
         max_accuracy_drop: Largest drop in accuracy from that without noise, as a share of all
             examples.
-        max_nll_rise: If given, chooses the largest level whose NLL exceeds that without noise by at
-            most this share (0.003 in training-free Bayesianization, arXiv:2412.05723).
         memory: Gigabytes that attention may take in one forward pass, as for `predict`.
         progress: Whether to show a progress bar, if tqdm is installed.
     """
     check_count("samples", samples, SamplesError)
     check_at_least("max_accuracy_drop", max_accuracy_drop, 0.0)
-    if max_nll_rise is not None:
-        check_at_least("max_nll_rise", max_nll_rise, 0.0)
     batches = _labelled_batches(model, data, labels, tokenizer, batch_size)
     shown = bar("noise levels", len(FIRST_LEVELS) + 1 + 2 * len(REFINEMENTS), progress)
     settings = {"seed": seed, "memory": memory}
-    limits = max_accuracy_drop, max_nll_rise
-    search = _Search(model, batches, samples, settings, temperature, *limits, shown)
+    search = _Search(model, batches, samples, settings, temperature, max_accuracy_drop, shown)
     level, scaling = stored.get_noise_level(model), stored.get_temperature(model)
     residual = stored.get_residual(model)
     try:
@@ -161,7 +154,6 @@ class _Search:
     settings: dict[str, Any]
     fits_temperature: bool
     max_accuracy_drop: float
-    max_nll_rise: float | None
     bar: Any
     tried: dict[float, Trial] = field(default_factory=dict)
 
@@ -169,7 +161,7 @@ class _Search:
         """Tries the first levels, extends the range while the best is at its end, and refines."""
         for level in (0.0, *FIRST_LEVELS):
             self.trial(level)
-        while (further := self._beyond(self.best)) is not None:
+        while (further := self._beyond(self.best.level)) is not None:
             self.trial(further)
         for factor in REFINEMENTS if self.best.level else ():
             centre = self.best.level
@@ -179,32 +171,20 @@ class _Search:
 
     @property
     def best(self) -> Trial:
-        """The best of the trials so far; the largest level if a rise of the NLL is allowed."""
-        admitted = filter(self._is_admitted, self.tried.values())
-        if self.max_nll_rise is not None:
-            return max(admitted, key=lambda trial: trial.level)
+        """The trial with the lowest NLL, among those that lose little accuracy or none."""
+        least = (self.tried[0.0].accuracy or 0.0) - self.max_accuracy_drop - 1e-9
+        admitted = [t for t in self.tried.values() if t.accuracy is None or t.accuracy >= least]
         return min(admitted, key=lambda trial: (trial.nll, trial.level))
 
-    def _is_admitted(self, trial: Trial) -> bool:
-        """Whether accuracy and, if it is limited, NLL are close enough to those without noise."""
-        without, rise = self.tried[0.0], self.max_nll_rise
-        if rise is not None and trial.nll > without.nll * (1 + rise):
-            return False
-        if trial.accuracy is None or without.accuracy is None:
-            return True
-        return trial.accuracy >= without.accuracy - self.max_accuracy_drop - 1e-9
-
-    def _beyond(self, best: Trial) -> float | None:
+    def _beyond(self, best: float) -> float | None:
         """The next level outside the range, if the best one is at its end."""
         lowest, highest = min(level for level in self.tried if level), max(self.tried)
-        if best.level <= lowest and lowest > LOWEST:
+        if best <= lowest and lowest > LOWEST:
             return lowest / 2
-        return highest * 2 if best.level == highest < HIGHEST else None
+        return highest * 2 if best == highest < HIGHEST else None
 
     def trial(self, level: float) -> None:
-        """Computes the result of a level, once."""
-        if level in self.tried:
-            return
+        """Computes the result of a level."""
         labels = self.batches[0][1]
         stored.set_noise_level(self.model, level)
         if self.fits_temperature and labels.ndim == 1:
@@ -220,27 +200,31 @@ class _Search:
 
     def _predict(self, inputs: Any, output: Callable[[Any], Tensor] | None = None) -> Prediction:
         samples = self.samples if stored.get_noise_level(self.model) else 1
-        return predict(self.model, inputs, samples, **self.settings, output=output)
+        return predict(self.model, inputs, samples, **self.settings, output=output).to("cpu")
+
+    def _predicted(self) -> tuple[Prediction, Real[Tensor, "example"]]:
+        """The prediction for all batches, and their labels."""
+        labels = torch.cat([y.flatten().cpu() for _, y in self.batches])
+        return Prediction.cat([self._predict(x) for x, _ in self.batches]), labels
 
     def _of_numbers(self, level: float) -> Trial:
         """The result of a regression."""
-        logits = Prediction.cat([self._predict(x).to("cpu") for x, _ in self.batches]).sample_logits
-        if logits.ndim != 3 or logits.shape[-1] != 1:
+        found, labels = self._predicted()
+        if found.sample_logits.ndim != 3 or found.sample_logits.shape[-1] != 1:
             raise ConfigError(
-                f"labels are floats, and the model's output has shape {tuple(logits.shape[1:])}. "
-                "Give classes as integers, or a model with one output."
+                "labels are floats, and the model's output has shape "
+                f"{tuple(found.sample_logits.shape[1:])}. Give classes as integers, or a model "
+                "with one output."
             )
-        values = logits.squeeze(-1)
-        labels = torch.cat([y.flatten().cpu() for _, y in self.batches])
+        values = found.sample_logits.squeeze(-1)
         residual = fit_residual(values, labels)
         loss = float(mixture_nll(values, labels, residual).mean())
         return Trial(level, stored.get_temperature(self.model), loss, None, residual)
 
     def _of_classes(self, level: float) -> Trial:
         """The result of a classifier."""
-        found = Prediction.cat([self._predict(x).to("cpu") for x, _ in self.batches])
+        found, labels = self._predicted()
         check_classes(found, "noise is tuned by the likelihood of classes or tokens")
-        labels = torch.cat([y.cpu() for _, y in self.batches])
         temperature = stored.get_temperature(self.model)
         if self.fits_temperature:
             temperature = bounded_temperature(found, labels)
@@ -268,10 +252,10 @@ class _Search:
             logits = (logits[:, :-1] if ahead else logits) / temperature
             index = labels.clamp(min=0).to(logits.device)
             index = index.repeat(len(logits) // len(index), 1)
-            return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)) * temperature
+            return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1))
 
-        found = self._predict(inputs, log_probs).sample_logits
-        mean = found.squeeze(-1).double().logsumexp(0).cpu() - math.log(len(found))
+        found = self._predict(inputs, log_probs).sample_logits.squeeze(-1).double()
+        mean = found.logsumexp(0) - math.log(len(found))
         return mean[labels.cpu() != IGNORED]
 
 
@@ -279,18 +263,17 @@ def _labelled_batches(
     model: nn.Module, data: Any, labels: Any, tokenizer: Any, batch_size: int
 ) -> list[Labelled]:
     """The batches in the data with their labels, which are those given or in the batches."""
-    given = None if labels is None else torch.as_tensor(labels)
     if are_texts(data):
-        encoded, order = text_batches(tokenizer, data, batch_size, device_of(model))
-        if given is not None:
-            if len(given) != len(data):
-                raise ConfigError(
-                    f"labels has {len(given)} entries for {len(data)} texts. Give as many."
-                )
-            return list(zip(encoded, given[order.argsort()].split(batch_size), strict=True))
-        data = encoded
-    if given is not None:
-        return [(data, given)]
+        if labels is not None and len(labels) != len(data):
+            raise ConfigError(
+                f"labels has {len(labels)} entries for {len(data)} texts. Give as many."
+            )
+        data, order = text_batches(tokenizer, data, batch_size, device_of(model))
+        if labels is not None:
+            parts = torch.as_tensor(labels)[order.argsort()].split(batch_size)
+            return list(zip(data, parts, strict=True))
+    elif labels is not None:
+        return [(data, torch.as_tensor(labels))]
     batches = [data] if is_single(data) else list(data)
     if not batches:
         raise ConfigError("data=[] has no batches. Give labelled development data.")

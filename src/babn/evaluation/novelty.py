@@ -56,7 +56,8 @@ class NoveltyDetector:
             batch_size: Texts in one batch.
             progress: Whether to show a progress bar over several batches.
         """
-        found = _features(model, data, tokenizer, batch_size, progress)
+        settings = {"tokenizer": tokenizer, "batch_size": batch_size, "progress": progress}
+        found = _features(model, data, **settings)
         sizes, own = [x.shape[1] for x in found], [x.shape[1] for x in self.training]
         if sizes != own:
             raise ConfigError(
@@ -119,25 +120,15 @@ def fit_novelty(
         >>> bool(detector.p_values(distance)[1] <= 0.05)
         True
     """
-    known = _features(model, training, tokenizer, batch_size, progress)
-    held_out = _features(model, development, tokenizer, batch_size, progress)
-    known = [F.normalize(x, dim=1) for x in known]
+    settings = {"tokenizer": tokenizer, "batch_size": batch_size, "progress": progress}
+    known = [F.normalize(x, dim=1) for x in _features(model, training, **settings)]
+    held_out = _features(model, development, **settings)
     distances = _distances(held_out, known, device_of(model))
     return NoveltyDetector(known, distances.sort().values)
 
 
-def _features(
-    model: nn.Module, data: Any, tokenizer: Any, batch_size: int, progress: bool
-) -> list[Tensor]:
-    found = features(
-        model,
-        data,
-        find_head(model)[1],
-        find_layers(model),
-        tokenizer=tokenizer,
-        batch_size=batch_size,
-        progress=progress,
-    )
+def _features(model: nn.Module, data: Any, **settings: Any) -> list[Tensor]:
+    found = features(model, data, find_head(model)[1], find_layers(model), **settings)
     if found[-1].ndim != 2:
         raise ConfigError(
             f"The last linear layer of {type(model).__name__} receives features of shape "

@@ -80,24 +80,50 @@ class Evaluation:
     def load(cls, folder: str | Path) -> "Evaluation":
         """Reads a folder that `save` wrote."""
         folder = Path(folder)
+        found = read_object(folder / DESCRIPTION, "Save it again.")
+        if found.get("format") != FORMAT:
+            raise FormatError(
+                f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
+                f"babn reads format {FORMAT}. Save the evaluation again."
+            )
+        tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
         try:
-            found = read_object(folder / DESCRIPTION, "Save it again.")
-            if found.get("format") != FORMAT:
-                raise FormatError(
-                    f"{folder / DESCRIPTION} has format {found.get('format')!r}; this version of "
-                    f"babn reads format {FORMAT}. Save the evaluation again."
-                )
-            tensors, _ = read_tensors(folder / TENSORS, "Save it again.")
             activation = found["activation"]
             residual = float(found.get("residual", 0.0))
             prediction = Prediction(tensors["sample_logits"], activation, residual)
             outside = Prediction(tensors["outside"], activation) if "outside" in tensors else None
             about = found["method"], prediction, tensors["labels"], found["seed"]
             return cls(*about, outside, found["details"])
-        except (FormatError, ConfigError):
-            raise
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             raise FormatError(f"{folder} is damaged: {error!r}. Save it again.") from error
+
+
+def collect(
+    runs: Sequence[Evaluation | str | Path] | str | Path, part: str | None = None
+) -> list[Evaluation]:
+    """Evaluations that are given or found in folders, of one part of the data.
+
+    Args:
+        runs: Evaluations, folders that `Evaluation.save` wrote, or a folder that contains such
+            folders at any depth.
+        part: Part of the data; needed only if there are several.
+    """
+    found: list[Evaluation] = []
+    for run in [runs] if isinstance(runs, str | Path) else runs:
+        if isinstance(run, Evaluation):
+            found.append(run)
+        else:
+            inside = sorted(path.parent for path in Path(run).rglob(DESCRIPTION))
+            found += [Evaluation.load(folder) for folder in inside or [Path(run)]]
+    parts = list(dict.fromkeys(str(each.details.get("part", "")) for each in found))
+    if part is None and len(parts) < 2:
+        return found
+    if part not in parts:
+        raise ConfigError(
+            f"part={part!r} is not possible: the runs have predictions for {parts}. Choose one of "
+            "them with part=, or with --part on the command line."
+        )
+    return [each for each in found if each.details.get("part") == part]
 
 
 def ensemble(members: Sequence[Prediction]) -> Prediction:
@@ -110,14 +136,11 @@ def ensemble(members: Sequence[Prediction]) -> Prediction:
     """
     if not members:
         raise ConfigError("members=[] is not possible. Give the prediction of at least one model.")
-    shapes = sorted({tuple(member.sample_logits.shape) for member in members})
-    if len(shapes) > 1:
-        raise ConfigError(
-            f"members have samples of shapes {shapes}. Give predictions for the same inputs, with "
-            "equally many samples."
-        )
-    kinds = sorted({member.activation for member in members})
+    kinds = {(tuple(member.sample_logits.shape), member.activation) for member in members}
     if len(kinds) > 1:
-        raise ConfigError(f"members have activations {kinds}. Give members of one kind.")
+        raise ConfigError(
+            f"members have samples of different shapes or activations: {sorted(kinds)}. Give "
+            "predictions of one kind for the same inputs, with equally many samples."
+        )
     samples = torch.cat([member.sample_logits for member in members])
     return Prediction(samples, members[0].activation)

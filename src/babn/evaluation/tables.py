@@ -1,10 +1,12 @@
 """Tables as Markdown, LaTeX, CSV and HTML."""
 
 import csv
-import html
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
+
+from babn.evaluation.html_pages import Markup, element
 
 LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
@@ -69,20 +71,17 @@ class Table:
         writer.writerows([self.columns, *([_one_line(cell) for cell in row] for row in self.rows)])
         return text.getvalue()
 
-    def html(self) -> str:
+    def html(self) -> Markup:
         """An HTML table; the best cells are strong."""
-        cells = self._marked(
-            "<strong>{}</strong>", lambda text: html.escape(text).replace("\n", "<br>")
-        )
-        head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in self.columns)
-        body = "".join(
-            f'<tr><th scope="row">{row[0]}</th>'
-            + "".join(f"<td>{cell}</td>" for cell in row[1:])
-            + "</tr>"
-            for row in cells
-        )
-        caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        cells = self._marked("<strong>{}</strong>", lambda text: escape(text).replace("\n", "<br>"))
+        head = element("tr", *(element("th", name, scope="col") for name in self.columns))
+        rows = [
+            [element("th", Markup(name), scope="row"), *(element("td", Markup(x)) for x in row)]
+            for name, *row in cells
+        ]
+        body = (element("tr", *row) for row in rows)
+        caption = element("caption", self.caption) if self.caption else ""
+        return element("table", caption, element("thead", head), element("tbody", *body))
 
     def _marked(self, mark: str, escape: Callable[[str], str]) -> list[list[str]]:
         return [

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from babn.errors import ConfigError
+from babn.metrics.accuracy_nll_brier import accuracy
 from babn.prediction.result import Prediction
 from babn.prediction.stored_settings import get_temperature, set_temperature
 
@@ -73,8 +74,7 @@ def fit_temperature(
 def bounded_temperature(prediction: Prediction, labels: Int[Tensor, "example"]) -> float:
     """The fitted temperature; at least 1 if all are correct, where the NLL has no minimum."""
     temperature = fit_temperature(prediction, labels)
-    correct = bool((prediction.probs.argmax(-1) == labels).all())
-    return max(temperature, 1.0) if correct else temperature
+    return max(temperature, 1.0) if accuracy(prediction, labels) == 1 else temperature
 
 
 def nll_losses(

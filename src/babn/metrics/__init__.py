@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Any
 
+from babn.metrics.accuracy_nll_brier import accuracy, brier, confidence_and_correct, nll
 from babn.metrics.calibration_error import (
     Reliability,
     adaptive_ece,
@@ -24,7 +25,6 @@ from babn.metrics.ranking import (
     selective_accuracy,
 )
 from babn.metrics.registry import METRICS, Metric, evaluate, metrics_for
-from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
 
 __all__ = [
     "METRICS",
@@ -57,7 +57,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     """All public names, including the module that needs torchmetrics."""
-    return sorted({*__all__, "streaming", *(name for name in globals() if name.startswith("__"))})
+    return [*__all__, "streaming"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.errors import MetricInputError
+from babn.metrics.accuracy_nll_brier import correctness, sorted_by_confidence
 from babn.metrics.inputs import Labels, Probs, examples
-from babn.metrics.scores import correctness, sorted_by_confidence
 from babn.validation import check_count
 
 Sums = Float[Tensor, "*cell 3"]

@@ -24,7 +24,7 @@ def examples(
 ) -> tuple[Float[Tensor, "example label"], Int[Tensor, "example"]]:
     """Probabilities and labels with all batch axes flattened into one."""
     p = distributions(probs, "probs")
-    return p.flatten(0, -2) if p.ndim > 1 else p[None], classes(labels, p.shape, p.device)
+    return p.reshape(-1, p.shape[-1]), classes(labels, p.shape, p.device)
 
 
 def sampled_examples(
@@ -53,8 +53,8 @@ def distributions(
     p = numbers(values, name)
     if p.min() < 0:
         fail(f"{name} holds {p.min().item():.6g}", "Give probabilities, for example a softmax.")
-    sums = p.sum(-1) if p.ndim else p
-    worst = sums.flatten()[(sums - 1).abs().argmax()].item()
+    sums = p.sum(-1).flatten()
+    worst = sums[(sums - 1).abs().argmax()].item()
     tolerance = max(TOLERANCE, torch.finfo(values.dtype).eps)
     if p.ndim == 0 or not abs(worst - 1) <= tolerance:
         fail(

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from babn.errors import MetricInputError
+from babn.metrics.accuracy_nll_brier import correctness
 from babn.metrics.inputs import Labels, SampleProbs, sampled_examples
-from babn.metrics.scores import correctness
 from babn.prediction.result import of_top_two
 from babn.prediction.t_tests import welch_p_value
 from babn.validation import check_share

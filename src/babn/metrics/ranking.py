@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from babn.errors import MetricInputError
+from babn.metrics.accuracy_nll_brier import sorted_by_confidence
 from babn.metrics.inputs import numbers, scores_and_flags
-from babn.metrics.scores import sorted_by_confidence
 from babn.validation import check_share
 
 

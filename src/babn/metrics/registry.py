@@ -6,22 +6,13 @@ from functools import partial
 from typing import SupportsFloat
 
 from babn.errors import MetricInputError
+from babn.metrics.accuracy_nll_brier import accuracy, brier, confidence_and_correct, nll
 from babn.metrics.calibration_error import adaptive_ece, classwise_ece, ece, mce, top_label_ece
 from babn.metrics.inputs import Labels, Probs
 from babn.metrics.pavpu_counts import pavpu
 from babn.metrics.ranking import aurc, e_aurc
-from babn.metrics.scores import accuracy, brier, confidence_and_correct, nll
 from babn.prediction.result import Prediction
 from babn.validation import check_count, check_share
-
-CALIBRATION_ERRORS = {
-    "ECE": ece,
-    "MCE": mce,
-    "adaptive ECE": adaptive_ece,
-    "classwise ECE": classwise_ece,
-    "top-label ECE": top_label_ece,
-}
-"""The calibration errors by name, without the number of bins."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +39,15 @@ def metrics_for(bins: int = 10, alpha: float = 0.05) -> dict[str, Metric]:
     """
     check_share("alpha", alpha, error=MetricInputError)
     check_count("bins", bins, MetricInputError)
-    errors = CALIBRATION_ERRORS.items()
     return {
         "accuracy": Metric(accuracy, lower_is_better=False),
         "NLL": Metric(nll),
         "Brier": Metric(brier),
-        **{f"{name}-{bins}": Metric(partial(error, bins=bins)) for name, error in errors},
+        f"ECE-{bins}": Metric(partial(ece, bins=bins)),
+        f"MCE-{bins}": Metric(partial(mce, bins=bins)),
+        f"adaptive ECE-{bins}": Metric(partial(adaptive_ece, bins=bins)),
+        f"classwise ECE-{bins}": Metric(partial(classwise_ece, bins=bins)),
+        f"top-label ECE-{bins}": Metric(partial(top_label_ece, bins=bins)),
         "AURC": Metric(lambda p, y: aurc(*confidence_and_correct(p, y))),
         "E-AURC": Metric(lambda p, y: e_aurc(*confidence_and_correct(p, y))),
         f"PAvPU (p<{alpha:g})": Metric(

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from babn import metrics
 from babn.errors import MetricInputError, MissingExtraError
+from babn.metrics import accuracy_nll_brier, inputs
 from babn.metrics import calibration_error as calibrated
-from babn.metrics import inputs, scores
 from babn.metrics.inputs import Labels, Probs, SampleProbs
 from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
 from babn.prediction.result import Prediction
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 try:
     from torchmetrics import Metric
+    from torchmetrics.utilities import dim_zero_cat
 except ImportError as error:
     raise MissingExtraError(
         "babn.metrics.streaming needs torchmetrics: pip install 'babn[metrics]'"
@@ -37,6 +38,7 @@ SCORES = ("entropy", "mutual_information", "disagreement")
 class Exact(Metric):
     """A metric whose state keeps its dtype when the model around it is moved."""
 
+    higher_is_better = False
     is_differentiable = False
     full_state_update = False
 
@@ -59,7 +61,7 @@ class Exact(Metric):
 class Mean(Exact):
     """Mean over examples of the values that `each` returns for a batch; NaN without examples."""
 
-    each: Callable[[Any, Any], Tensor]
+    each: Callable[[Any, Any], Float[Tensor, "example"]]
     total: Tensor
     count: Tensor
 
@@ -72,8 +74,8 @@ class Mean(Exact):
         """Adds a batch of probabilities, or a prediction, and its labels."""
         self.add(self.each(*inputs.examples(probs, labels)))
 
-    def add(self, values: Tensor) -> None:
-        """Adds a tensor with one value per example."""
+    def add(self, values: Float[Tensor, "example"]) -> None:
+        """Adds one value per example."""
         self.total += values.double().sum()
         self.count += len(values)
 
@@ -86,21 +88,19 @@ class Accuracy(Mean):
     """Share of correct predictions, as `babn.metrics.accuracy`."""
 
     higher_is_better = True
-    each = staticmethod(scores.correctness)
+    each = staticmethod(accuracy_nll_brier.correctness)
 
 
 class NegativeLogLikelihood(Mean):
     """Mean negative log likelihood in nats, as `babn.metrics.nll`."""
 
-    higher_is_better = False
-    each = staticmethod(scores.negative_log_probs)
+    each = staticmethod(accuracy_nll_brier.negative_log_probs)
 
 
 class BrierScore(Mean):
     """Multi-class Brier score, as `babn.metrics.brier`."""
 
-    higher_is_better = False
-    each = staticmethod(scores.squared_errors)
+    each = staticmethod(accuracy_nll_brier.squared_errors)
 
 
 class DecisionMean(Mean):
@@ -129,8 +129,6 @@ class AnsweredShare(DecisionMean):
 class AnsweredRisk(AnsweredShare):
     """Share of errors among the examples that an abstention answers; NaN if none is."""
 
-    higher_is_better = False
-
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:
         """Whether each answer is wrong."""
         return (prediction.probs.argmax(-1) != labels)[self.abstention.answers(prediction)]
@@ -153,8 +151,6 @@ class ConformalCoverage(DecisionMean):
 class ConformalSetSize(ConformalCoverage):
     """Mean number of classes in a prediction set."""
 
-    higher_is_better = False
-
     def each(self, prediction: Prediction, labels: Labels) -> Tensor:
         """The size of each set."""
         return self.sets.sets(prediction).sum(-1)
@@ -173,7 +169,6 @@ class Bins(Exact):
         gap: Returns the error from the sums.
     """
 
-    higher_is_better = False
     add_up: Callable[[Tensor, Tensor, int], Tensor]
     gap: Callable[[Tensor], Tensor] = staticmethod(calibrated.mean_gap)
     sums: Tensor
@@ -271,37 +266,64 @@ class UncertainGivenInaccurate(Counts):
 
 
 class Gathered(Exact):
-    """Keeps a score and a flag of every example, for metrics that need all examples at once.
+    """A metric that needs the scores and flags of all examples at once.
 
     Attributes:
+        names: Names of scores and flags, for error messages.
         measure: Returns the metric from all scores and flags.
     """
 
+    names = ("confidence", "correct")
     measure: Callable[[Tensor, Tensor], float]
-    scores: list[Tensor] | Tensor
-    flags: list[Tensor] | Tensor
+    scores: list[Tensor]
+    flags: list[Tensor]
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.add_state("scores", [], dist_reduce_fx="cat")
         self.add_state("flags", [], dist_reduce_fx="cat")
 
-    def keep(self, scores: Float[Tensor, "example"], flags: Float[Tensor, "example"]) -> None:
-        """Adds the numbers of a batch, in float64."""
-        assert isinstance(self.scores, list) and isinstance(self.flags, list)
+    def update(self, confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> None:
+        """Adds a batch of confidences, and whether the predictions are correct."""
+        scores, flags = inputs.scores_and_flags(confidence, correct, self.names)
         self.scores.append(scores)
         self.flags.append(flags)
 
     def compute(self) -> Float[Tensor, ""]:
         """The metric of all examples so far."""
-        value = self.measure(_joined(self.scores), _joined(self.flags) > 0)
+        value = self.measure(dim_zero_cat(self.scores), dim_zero_cat(self.flags) > 0)
         return torch.tensor(value, dtype=torch.float64, device=self.device)
+
+
+class AreaUnderRiskCoverage(Gathered):
+    """Mean risk over all coverages, as `babn.metrics.aurc`."""
+
+    measure = staticmethod(metrics.aurc)
+
+
+class ExcessAreaUnderRiskCoverage(Gathered):
+    """Mean risk above the smallest possible one, as `babn.metrics.e_aurc`."""
+
+    measure = staticmethod(metrics.e_aurc)
+
+
+class SelectiveAccuracy(Gathered):
+    """Accuracy on the most confident examples, as `babn.metrics.selective_accuracy`."""
+
+    higher_is_better = True
+
+    def __init__(self, coverage: float, **settings: Any) -> None:
+        super().__init__(**settings)
+        check_share("coverage", coverage, up_to_one=True, error=MetricInputError)
+        self.coverage = coverage
+
+    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+        """The accuracy, from confidences and correctness."""
+        return metrics.selective_accuracy(scores, flags, self.coverage)
 
 
 class AdaptiveCalibrationError(Gathered):
     """Calibration error over bins of equally many examples, as `babn.metrics.adaptive_ece`."""
-
-    higher_is_better = False
 
     def __init__(self, bins: int = 10, **settings: Any) -> None:
         super().__init__(**settings)
@@ -310,7 +332,7 @@ class AdaptiveCalibrationError(Gathered):
 
     def update(self, probs: Probs, labels: Labels) -> None:
         """Adds a batch of probabilities, or a prediction, and its labels."""
-        self.keep(*inputs.scores_and_flags(*metrics.confidence_and_correct(probs, labels)))
+        super().update(*metrics.confidence_and_correct(probs, labels))
 
     def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
         """The error, from confidences and correctness."""
@@ -326,6 +348,7 @@ class OutOfDistribution(Gathered):
         settings: Arguments of `torchmetrics.Metric`.
     """
 
+    names = ("scores", "outside")
     contrast: Callable[[Tensor, Tensor], float]
 
     def __init__(self, score: str = "entropy", **settings: Any) -> None:
@@ -339,7 +362,7 @@ class OutOfDistribution(Gathered):
     ) -> None:
         """Adds a batch of predictions or scores, and flags of the out-of-distribution examples."""
         values = getattr(scores, self.score) if isinstance(scores, Prediction) else scores
-        self.keep(*inputs.scores_and_flags(values, outside, ("scores", "outside")))
+        super().update(values, outside)
 
     def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
         """The metric, from all examples."""
@@ -356,7 +379,6 @@ class OutOfDistributionAuroc(OutOfDistribution):
 class OutOfDistributionFpr95(OutOfDistribution):
     """False positive rate at a true positive rate of 95 %, as `babn.metrics.fpr95`."""
 
-    higher_is_better = False
     contrast = staticmethod(metrics.fpr95)
 
 
@@ -365,46 +387,3 @@ class OutOfDistributionAveragePrecision(OutOfDistribution):
 
     higher_is_better = True
     contrast = staticmethod(metrics.average_precision)
-
-
-class Selective(Gathered):
-    """Keeps confidences and whether predictions are correct."""
-
-    def update(self, confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> None:
-        """Adds a batch of confidences, and whether the predictions are correct."""
-        self.keep(*inputs.scores_and_flags(confidence, correct))
-
-
-class AreaUnderRiskCoverage(Selective):
-    """Mean risk over all coverages, as `babn.metrics.aurc`."""
-
-    higher_is_better = False
-    measure = staticmethod(metrics.aurc)
-
-
-class ExcessAreaUnderRiskCoverage(Selective):
-    """Mean risk above the smallest possible one, as `babn.metrics.e_aurc`."""
-
-    higher_is_better = False
-    measure = staticmethod(metrics.e_aurc)
-
-
-class SelectiveAccuracy(Selective):
-    """Accuracy on the most confident examples, as `babn.metrics.selective_accuracy`."""
-
-    higher_is_better = True
-
-    def __init__(self, coverage: float, **settings: Any) -> None:
-        super().__init__(**settings)
-        check_share("coverage", coverage, up_to_one=True, error=MetricInputError)
-        self.coverage = coverage
-
-    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
-        """The accuracy, from confidences and correctness."""
-        return metrics.selective_accuracy(scores, flags, self.coverage)
-
-
-def _joined(state: list[Tensor] | Tensor) -> Tensor:
-    """A state as one tensor: a list before processes are gathered, a tensor afterwards."""
-    parts = [state] if isinstance(state, Tensor) else state
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)

@@ -73,7 +73,7 @@ def _body(title: str, description: dict[str, Any], records: Sequence[AttackRecor
     parts = [
         element("h1", title),
         element("p", f"Threat model: {plan.explanation}."),
-        element("div", Markup(table.html()), class_="scroll dense"),
+        element("div", table.html(), class_="scroll dense"),
         element("p", EXPLANATION, class_="muted"),
         element("h2", "Resources and settings"),
     ]

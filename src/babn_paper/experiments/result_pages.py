@@ -206,7 +206,7 @@ def _section(section: Section) -> Markup:
         element("p", element("code", section.command), f" ({section.state})"),
     ]
     if section.table is not None:
-        parts.append(element("div", Markup(section.table.html()), class_="scroll dense"))
+        parts.append(element("div", section.table.html(), class_="scroll dense"))
     parts += [element("p", note, class_="muted") for note in section.notes]
     return join(*parts, *map(_picture, section.pictures))
 

@@ -199,7 +199,7 @@ def page(outcome: VisualOutcome, versions: dict[str, str]) -> str:
         element("h1", TITLE),
         element("p", INTRODUCTION),
         element("h2", "Clean and noisy images"),
-        element("div", Markup(Table(names, table_rows(outcome)).html()), class_="scroll"),
+        element("div", Table(names, table_rows(outcome)).html(), class_="scroll"),
         element("p", finding(outcome)),
         _svg(noise_figure(outcome), "Accuracy, confidence and calibration over noise"),
         element("h2", "Attention of the BABN model"),
