@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from babn import metrics
@@ -61,7 +61,7 @@ class Exact(Metric):
 class Mean(Exact):
     """Mean over examples of the values that `each` returns for a batch; NaN without examples."""
 
-    each: Callable[[Any, Any], Float[Tensor, "example"]]
+    each: Callable[[Any, Any], Shaped[Tensor, "example"]]
     total: Tensor
     count: Tensor
 
@@ -74,7 +74,7 @@ class Mean(Exact):
         """Adds a batch of probabilities, or a prediction, and its labels."""
         self.add(self.each(*inputs.examples(probs, labels)))
 
-    def add(self, values: Float[Tensor, "example"]) -> None:
+    def add(self, values: Shaped[Tensor, "example"]) -> None:
         """Adds one value per example."""
         self.total += values.double().sum()
         self.count += len(values)
