@@ -128,7 +128,7 @@ def pair_inputs(
         nets, keys, dtype = method.posterior_nets, first.pairs[-1], first.value.dtype
         if method.config.upward == "heads":
             maps = for_each_call(nets, sets, lambda net: over_heads(_maps_to_logits(net)))
-        elif upward.rank is None and not method.config.upward_rank:
+        elif upward.rank is None:
             both = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
             maps, offsets = (for_each_call(each, sets) for each in zip(*both, strict=True))
     numbers = tuple(map(float, _settings(method, first.scale, request)))
@@ -171,7 +171,7 @@ def _upward_states(method: BeliefMethod, maps: list[AxisMap], first: Inputs) -> 
 
         steps = _stacked(maps, lambda each: over_heads([each]))
         states = upward_over_heads(top, steps.expand(len(maps), *steps.shape[1:]))
-    elif config.upward == "heads" or config.upward_rank or torch.compiler.is_compiling():
+    elif config.upward == "heads" or torch.compiler.is_compiling():
         return UpwardStates(upward_path(maps, top, mask), rank, config.upward_share)
     else:
         keys = top.shape[-1]
@@ -204,8 +204,6 @@ def _shape_and_scale(
     if shared.maps[step] is not None:
         return h, shared.maps[step], shared.offsets[step]
     maps = _maps_to_logits(method.encoder(step))
-    if shared.upward.rank is None:
-        return joint_map(maps, h), None, None
     in_order = [from_ranks(each(h), shared.upward.rank) for each in maps]
     return torch.stack(in_order, -1).flatten(-2), None, None
 
@@ -218,19 +216,6 @@ def _maps_to_logits(encoder: Any) -> list[AxisMap]:
 def over_heads(maps: Sequence[AxisMap]) -> Tensor:
     """Maps over heads, one below the other, with the bias as the last column."""
     return torch.cat([torch.cat([each.weight, each.bias.unsqueeze(1)], 1) for each in maps])
-
-
-def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
-    """Several maps over keys in one product, their results interleaved by key."""
-    keys = h.shape[-1]
-    if not maps[0].rank:
-        return F.linear(h, *joint_weights(maps, keys, h.dtype))
-    maps[0].check_length(keys)
-    bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten().to(h.dtype)
-    inner = torch.cat([each.inner[:, :keys] for each in maps]).to(h.dtype)
-    outer = torch.block_diag(*(each.outer[:keys] for each in maps)).to(h.dtype)
-    outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
-    return F.linear(F.linear(h, inner), outer, bias)
 
 
 def joint_weights(
