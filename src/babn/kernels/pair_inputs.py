@@ -35,16 +35,15 @@ class PairInputs:
 
     Attributes:
         upward: The upward states.
-        maps: For each call its maps over heads, or from its state to shape and scale logits.
-        offsets: The biases of the latter.
+        maps: For each call its maps over heads, or weight and bias of one map over keys, from its
+            state to shape and scale logits, interleaved.
         networks: For each call the prior's MLP.
         seeds: For each call the seeds of its sample.
         numbers: Those of `Settings`, of which the first is the scale of the first call.
     """
 
     upward: UpwardStates | None
-    maps: Sequence[Tensor | None]
-    offsets: Sequence[Tensor | None]
+    maps: Sequence[tuple[Tensor, ...] | None]
     networks: Sequence[Tensor | None]
     seeds: Sequence[Tensor | None]
     numbers: tuple[float, ...]
@@ -70,7 +69,7 @@ def attend(
         query,
         key,
         value,
-        *_shape_and_scale(method, step, shared),
+        *_shape_and_scale(step, shared),
         shared.networks[step],
         inputs.mask,
         inputs.bias,
@@ -116,9 +115,10 @@ def pair_inputs(
     assert isinstance(method, BeliefMethod | BamMethod)
     sets = method.parameter_sets
     nothing: Sequence[Tensor | None] = (None,) * len(sets)
-    networks = maps = offsets = seeds = nothing
+    networks = seeds = nothing
+    maps: Sequence[tuple[Tensor, ...] | None] = (None,) * len(sets)
     if request.with_kl and len(method.prior_nets):
-        networks = for_each_call(method.prior_nets, sets, _network)
+        networks = for_each_call(map(_network, method.prior_nets), sets)
     if request.sample:
         assert isinstance(noise_source, NoiseSource)
         seeds = noise_source.draw_seeds(first.query.device, len(sets))
@@ -127,27 +127,25 @@ def pair_inputs(
         upward = _upward_states(method, steps, first)
         nets, keys, dtype = method.posterior_nets, first.pairs[-1], first.value.dtype
         if method.config.upward == "heads":
-            maps = for_each_call(nets, sets, lambda net: over_heads(_maps_to_logits(net)))
-        elif upward.rank is None:
-            both = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
-            maps, offsets = (for_each_call(each, sets) for each in zip(*both, strict=True))
+            packed = [(over_heads(_maps_to_logits(net)),) for net in nets]
+        else:
+            packed = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
+        maps = tuple(
+            zip(*(for_each_call(each, sets) for each in zip(*packed, strict=True)), strict=True)
+        )
     numbers = tuple(map(float, _settings(method, first.scale, request)))
-    return PairInputs(upward, maps, offsets, networks, seeds, numbers)
+    return PairInputs(upward, maps, networks, seeds, numbers)
 
 
-def for_each_call(
-    modules: Iterable[Any], sets: Sequence[int], pack: Callable[[Any], Tensor] = lambda x: x
-) -> Sequence[Any]:
+def for_each_call(packed: Iterable[Tensor], sets: Sequence[int]) -> Sequence[Tensor]:
     """A tensor for each call, from those of the parameter sets.
 
     Calls of one set get views of one tensor, so that their gradients are summed at once.
 
     Args:
-        modules: One of each set.
+        packed: The tensor of each set.
         sets: The set of each call.
-        pack: Makes a tensor of a module.
     """
-    packed = [pack(each) for each in modules]
     views = [
         iter(x.expand(sets.count(own), *x.shape).unbind() if sets.count(own) > 1 else (x,))
         for own, x in enumerate(packed)
@@ -194,18 +192,19 @@ def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
     return normalize(scores.phi, scores.mask).to(inputs.value.dtype)
 
 
-def _shape_and_scale(
-    method: BeliefMethod | BamMethod, step: int, shared: PairInputs
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The upward state and the maps over heads or to the logits; or the logits themselves."""
-    if shared.upward is None or not isinstance(method, BeliefMethod):
-        return None, None, None
-    h = shared.upward.at(step)
-    if shared.maps[step] is not None:
-        return h, shared.maps[step], shared.offsets[step]
-    maps = _maps_to_logits(method.encoder(step))
-    in_order = [from_ranks(each(h), shared.upward.rank) for each in maps]
-    return torch.stack(in_order, -1).flatten(-2), None, None
+def _shape_and_scale(step: int, shared: PairInputs) -> tuple[Tensor | None, Tensor | None]:
+    """Shape and scale logits; or the upward state and its maps over heads."""
+    maps = shared.maps[step]
+    if shared.upward is None or maps is None:
+        return None, None
+    h, rank = shared.upward.at(step), shared.upward.rank
+    if len(maps) == 1:
+        return h, maps[0]
+    logits = F.linear(h, *maps)
+    if rank is not None:
+        each = logits.unflatten(-1, (h.shape[-1], -1)).unbind(-1)
+        logits = torch.stack([from_ranks(x, rank) for x in each], -1).flatten(-2)
+    return logits, None
 
 
 def _maps_to_logits(encoder: Any) -> list[AxisMap]:
