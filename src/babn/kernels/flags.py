@@ -109,7 +109,6 @@ class Tile(NamedTuple):
         queries: Queries of the tile.
         keys: Keys of the tile.
         warps: Warps of a program.
-        stages: Tiles that are loaded at once.
         registers: Limit of the registers of a thread, so that more programs run at a time; 0 for
             none. Compiled for Hopper with heads of 64 in bfloat16, a multiprocessor runs 4 forward
             programs in place of 2 (180 registers without the limit), 3 over heads in place of 2
@@ -119,7 +118,6 @@ class Tile(NamedTuple):
     queries: int
     keys: int
     warps: int
-    stages: int = 3
     registers: int = 0
 
 
@@ -169,7 +167,6 @@ def _compiled_for(
     options = {
         # Heads of 256 spill 320 bytes of a thread's registers with 4 warps, and 32 with 8.
         "num_warps": 2 * largest.warps if widest > 64 and parts == 1 else largest.warps,
-        "num_stages": largest.stages,
     }
     if largest.registers and widest <= 64:
         options["maxnreg"] = largest.registers

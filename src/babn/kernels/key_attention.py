@@ -6,7 +6,9 @@ The tiling is that of flash attention ([Dao 2023](https://arxiv.org/abs/2307.086
 have a bias of minus infinity, which also covers the keys beyond the end of a tile.
 
 `KeyAttention` draws the factors, attends, and has gradients. Compilers trace it down to the
-launches of the kernels, so that a compiled model launches them itself.
+launches of the kernels, so that a compiled model launches them itself. Arguments of these kernels
+are therefore not grouped as those of the kernels for noise over pairs: torch's compiler passes no
+tuples.
 """
 
 import math
