@@ -13,7 +13,6 @@ import triton.language as tl
 from babn.kernels import settings
 from babn.kernels.posterior import (
     LARGEST_PHI,
-    SMALLEST_K,
     alpha_digamma_of,
     log_exponential,
     moments,
@@ -22,7 +21,7 @@ from babn.kernels.posterior import (
     softplus_term_and_slope,
     uniform_bits,
 )
-from babn.kernels.special import EULER, LN2, reciprocal
+from babn.kernels.special import EULER, LN2, SMALLEST_K, reciprocal
 from babn.kernels.tiles import (
     LOWEST,
     at_head,

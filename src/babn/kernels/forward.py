@@ -8,7 +8,6 @@ from babn.kernels.posterior import (
     inverse,
     kl_of_pairs,
     log_exponential,
-    log_moment,
     moments,
     prior_rest,
     row_keys,
@@ -17,7 +16,7 @@ from babn.kernels.posterior import (
     softplus_term,
     uniform_bits,
 )
-from babn.kernels.special import LN2, LOG2_E, log2, moment, reciprocal
+from babn.kernels.special import LN2, LOG2_E, log2, log_moment, moment, reciprocal
 from babn.kernels.tiles import (
     BOTTOM,
     LOWEST,

@@ -5,7 +5,7 @@ An eager model spends more time on the calls of many small operations than the G
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -118,7 +118,8 @@ def pair_inputs(
     networks = seeds = nothing
     maps: Sequence[tuple[Tensor, ...] | None] = (None,) * len(sets)
     if request.with_kl and len(method.prior_nets):
-        networks = for_each_call(map(_network, method.prior_nets), sets)
+        priors = cast(Iterable[KeyNetwork], method.prior_nets)
+        networks = for_each_call(map(_network, priors), sets)
     if request.sample:
         assert isinstance(noise_source, NoiseSource)
         seeds = noise_source.draw_seeds(first.query.device, len(sets))
@@ -127,12 +128,11 @@ def pair_inputs(
         upward = _upward_states(method, steps, first)
         nets, keys, dtype = method.posterior_nets, first.pairs[-1], first.value.dtype
         if method.config.upward == "heads":
-            packed = [(over_heads(_maps_to_logits(net)),) for net in nets]
+            packed = [[over_heads(_maps_to_logits(net)) for net in nets]]
         else:
-            packed = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
-        maps = tuple(
-            zip(*(for_each_call(each, sets) for each in zip(*packed, strict=True)), strict=True)
-        )
+            joint = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
+            packed = [[weight for weight, _ in joint], [bias for _, bias in joint]]
+        maps = tuple(zip(*(for_each_call(each, sets) for each in packed), strict=True))
     numbers = tuple(map(float, _settings(method, first.scale, request)))
     return PairInputs(upward, maps, networks, seeds, numbers)
 
