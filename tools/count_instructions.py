@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 from ahead_of_time import machine_code
 from test_compilation import DEFAULT, KERNELS, VARIANTS, tile_of
 
-from babn.kernels.launch import TILES
+from babn.kernels.flags import TILES
 
 MEASURED = {
     "BABN keys": {},

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 import triton
 
 from babn.attention.inputs import Inputs
+from babn.kernels import flags
 from babn.kernels import heads as head_kernels
-from babn.kernels import launch
-from babn.kernels.launch import Tile
+from babn.kernels.flags import Tile
 from babn.kernels.op import weibull_attention
 from babn.kernels.pair_inputs import softmax_weights
 from babn.kernels.settings import Settings
@@ -71,12 +71,12 @@ def attention(
     settings = SETTINGS[name]
     q, k, v = (random(batch, HEADS, n, SIZE) for _ in range(3))
     maps = (settings.rho > 0) + (settings.sigma > 0)
-    upward: tuple[torch.Tensor | None, ...] = (None, None, None)
+    upward: tuple[torch.Tensor | None, ...] = (None, None)
     if over_heads:
         joint = torch.randn(maps * HEADS, HEADS + 1, device="cuda", requires_grad=True)
-        upward = random(batch, HEADS, n, n), joint, None
+        upward = random(batch, HEADS, n, n), joint
     elif maps:
-        upward = random(batch, HEADS, n, maps * n), None, None
+        upward = random(batch, HEADS, n, maps * n), None
     network = torch.randn(10 * (SIZE + 2) + 1, device="cuda", requires_grad=True)
     mask = torch.ones(batch, 1, 1, n, dtype=torch.bool, device="cuda") if padded else None
     seeds = torch.zeros(1, dtype=torch.int64, device="cuda") if settings.sample else None
@@ -132,14 +132,14 @@ def kernel_times(run: Callable[[], torch.Tensor]) -> dict[str, float]:
 
 def time_with(kernel: str, tile: Tile, batch: int, n: int) -> float | None:
     """Milliseconds of a kernel with a tile; `None` if it does not fit."""
-    before = launch.TILES[kernel]
-    launch.TILES[kernel] = tile
+    before = flags.TILES[kernel]
+    flags.TILES[kernel] = tile
     try:
         return kernel_times(attention("BABN", batch, n))[kernel]
     except triton.runtime.errors.OutOfResources:
         return None
     finally:
-        launch.TILES[kernel] = before
+        flags.TILES[kernel] = before
 
 
 def try_tiles(batch: int, n: int) -> dict[str, list[tuple[Tile, float]]]:

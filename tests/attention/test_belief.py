@@ -317,10 +317,14 @@ def test_defaults_of_pairs():
     assert config.max_keys == 512 and config.has_upward_path and not config.biases_keys
 
 
-def test_a_rank_is_for_maps_over_keys():
-    with pytest.raises(ConfigError, match=r'upward_rank=4 with upward="heads"'):
-        BeliefConfig.pairs(upward="heads", upward_rank=4)
-    with pytest.raises(ConfigError, match="upward_rank=-1"):
-        BeliefConfig.pairs(upward_rank=-1)
+def test_files_with_maps_of_full_rank_are_read():
+    config = BeliefConfig.pairs(max_length=64)
+    saved = {**config.to_dict(), "upward_rank": 0}
+    assert BeliefConfig.from_dict(saved) == config
+    with pytest.raises(ConfigError, match=r'upward_rank=16: .*upward="heads"'):
+        BeliefConfig.from_dict({**saved, "upward_rank": 16})
+
+
+def test_a_state_is_for_at_least_one_layer():
     with pytest.raises(ConfigError, match="upward_share=0"):
         BeliefConfig.pairs(upward_share=0)

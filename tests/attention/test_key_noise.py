@@ -33,7 +33,6 @@ PAIRS_ONLY = {
     "sigma": 1e-6,
     "scores": "raw",
     "upward": "heads",
-    "upward_rank": 4,
     "upward_share": 2,
     "max_length": 64,
 }

@@ -88,17 +88,3 @@ def test_states_start_small_and_positive(axis):
     torch.manual_seed(0)
     (state,) = upward_path([AxisMap(axis, 64)], torch.full((1, 64, 2, 64), 1 / 64), None)
     assert (state > 0).all() and (state < 2).all()
-
-
-def test_a_low_rank_is_a_product_of_two_matrices():
-    linear, h = AxisMap("keys", 6, rank=2).double(), make_phi(keys=4)
-    for parameter in linear.parameters():
-        nn.init.normal_(parameter)
-    weight = linear.outer[:4] @ linear.inner[:, :4]
-    torch.testing.assert_close(linear(h), h @ weight.T + linear.bias[:4])
-
-
-def test_a_low_rank_saves_parameters():
-    full, low = AxisMap("keys", 64), AxisMap("keys", 64, rank=4)
-    counts = [sum(p.numel() for p in one.parameters()) for one in (full, low)]
-    assert counts == [64 * 64 + 64, 2 * 4 * 64 + 64]

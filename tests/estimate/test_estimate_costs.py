@@ -26,7 +26,6 @@ METHODS = {
     "per key in the last two": babn.BeliefConfig(layers="last:2", prior_hidden=4),
     "keys": babn.BeliefConfig.pairs(max_length=16),
     "keys without scale": babn.BeliefConfig.pairs(max_length=16, sigma=0.0),
-    "keys of rank 3": babn.BeliefConfig.pairs(max_length=16, upward_rank=3),
     "keys, two layers a state": babn.BeliefConfig.pairs(max_length=16, upward_share=2),
     "heads": babn.BeliefConfig.pairs(upward="heads"),
     "heads in the last two": babn.BeliefConfig.pairs(upward="heads", layers="last:2"),

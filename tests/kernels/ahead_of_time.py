@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from babn.kernels.launch import Flags
+from babn.kernels.flags import Flags
 from babn.kernels.prior import MlpFlags
 
 HOPPER = GPUTarget("cuda", 90, 32)

@@ -8,17 +8,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from babn.kernels.posterior import (
+from babn.kernels.posterior import inverse, log_exponential, row_keys, uniform_bits
+from babn.kernels.special import (
     digamma,
-    inverse,
-    log_exponential,
+    log2,
     log_gamma,
     log_moment,
     log_moment_slope,
-    row_keys,
-    uniform_bits,
+    softplus,
+    softplus_and_slope,
 )
-from babn.kernels.special import log2, softplus, softplus_and_slope
 
 BLOCK = 1024
 

@@ -10,10 +10,9 @@ import pytest
 import torch
 from ahead_of_time import compiled
 
+from babn.kernels.flags import TILES, compiled_for
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
-from babn.kernels.launch import TILES, compiled_for
 from babn.kernels.prior import KEYS, SHARE, WARPS
-from babn.kernels.settings import MaskType, Precision, Prior, Shape
 
 pytestmark = pytest.mark.slow
 
@@ -21,15 +20,15 @@ SMALL_GPU = 99 * 1024
 """Shared memory that a program may have on the smallest GPUs with kernels, in bytes."""
 
 UPWARD = {
-    "SHAPE_TYPE": Shape.UPWARD.value, "HAS_SCALE": True, "IS_SAMPLE": True, "IS_TRUNCATED": True,
-    "HAS_OWN_MOMENT": True, "PRIOR_TYPE": Prior.CONTEXTUAL.value, "LARGE_K": True,
+    "SHAPE_TYPE": "upward", "HAS_SCALE": True, "IS_SAMPLE": True, "IS_TRUNCATED": True,
+    "HAS_OWN_MOMENT": True, "PRIOR_TYPE": "keys", "LARGE_K": True,
     "NUM_LOGITS": 2,
 }  # fmt: skip
 DEFAULT = {
     **UPWARD, "HEAD_DIM": 64, "VALUE_DIM": 64, "BLOCK_D": 64, "BLOCK_DV": 64, "EVEN_MN": True,
-    "MASK_TYPE": 0, "HAS_MASK": False, "HAS_BIAS": False, "PRECISION": 0, "IS_NORMALIZED": True,
-    "HEADS": 12, "BLOCK_H": 16, "MAPS": 2, "HAS_SLOPE": False, "HAS_ADDED": False,
-    "IS_POSITIVE": False, "IS_COMPLETE": False, "SHARE": SHARE, "HIDDEN": 10,
+    "MASK_TYPE": "none", "HAS_MASK": False, "HAS_BIAS": False, "PRECISION": "half",
+    "IS_NORMALIZED": True, "HEADS": 12, "BLOCK_H": 16, "MAPS": 2, "HAS_SLOPE": False,
+    "HAS_ADDED": False, "IS_POSITIVE": False, "IS_COMPLETE": False, "SHARE": SHARE, "HIDDEN": 10,
 }  # fmt: skip
 KERNELS = {
     "forward": ("forward", "attend_forward"),
@@ -38,23 +37,23 @@ KERNELS = {
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "masked": {
-        "MASK_TYPE": MaskType.PAIRS.value,
+        "MASK_TYPE": "pairs",
         "EVEN_MN": False,
-        "PRIOR_TYPE": Prior.ROWWISE.value,
+        "PRIOR_TYPE": "rows",
         "HAS_BIAS": True,
     },
-    "padded": {"MASK_TYPE": MaskType.KEYS.value, "EVEN_MN": False},
+    "padded": {"MASK_TYPE": "keys", "EVEN_MN": False},
     "heads": {"IS_POSITIVE": True},
     "bam": {
-        "SHAPE_TYPE": Shape.FIXED.value,
+        "SHAPE_TYPE": "fixed",
         "HAS_SCALE": False,
         "NUM_LOGITS": 0,
         "IS_TRUNCATED": False,
         "HAS_OWN_MOMENT": False,
         "IS_COMPLETE": True,
     },
-    "raw": {"IS_NORMALIZED": False, "IS_COMPLETE": True, "PRIOR_TYPE": Prior.CONSTANT.value},
-    "mean": {"IS_SAMPLE": False, "PRIOR_TYPE": 0},
+    "raw": {"IS_NORMALIZED": False, "IS_COMPLETE": True, "PRIOR_TYPE": "constant"},
+    "mean": {"IS_SAMPLE": False, "PRIOR_TYPE": "none"},
     "small-heads": {"HEAD_DIM": 24, "VALUE_DIM": 24, "BLOCK_D": 32, "BLOCK_DV": 32},
     "large-heads": {"HEAD_DIM": 256, "VALUE_DIM": 256, "BLOCK_D": 256, "BLOCK_DV": 256},
 }
@@ -130,7 +129,7 @@ def test_variants_compile(
     tile = TILES[tile_of(kernel, options)]
     options |= {"BLOCK_M": tile.queries, "BLOCK_N": tile.keys}
     if dtype == "fp32":
-        options["PRECISION"] = Precision.IEEE.value
+        options["PRECISION"] = "ieee"
     warps = tile.warps * (2 if options["HEAD_DIM"] > 64 else 1)
     assert compile_kernel(*KERNELS[kernel], options, dtype, warps)["registers"] > 0
 
@@ -144,7 +143,7 @@ def test_products_of_float32_compile_with_fewer_digits(
         **DEFAULT,
         "BLOCK_M": tile.queries,
         "BLOCK_N": tile.keys,
-        "PRECISION": Precision.TF32.value,
+        "PRECISION": "tf32",
     }
     assert compile_kernel(*KERNELS[kernel], options, "fp32", tile.warps)["registers"] > 0
 

@@ -52,7 +52,7 @@ SLOW_CASES = [
 def step(
     case: Case, kernel: str, checkpointing: bool = False, **settings: Any
 ) -> dict[str, torch.Tensor]:
-    """Loss, divergences and gradients of a training step at the posterior mean."""
+    """Loss, KL of each layer and gradients of a training step at the posterior mean."""
     model = without_dropout(case.converted(kernel=kernel, sigma=0.01, **settings)).train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -60,8 +60,8 @@ def step(
         loss = case.loss(model)
     loss.backward()
     gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    divergences = {name: kl.detach() for name, kl in babn.kl_per_layer(model).items()}
-    return {"loss": loss.detach(), **divergences, **gradients}
+    kl = {name: kl.detach() for name, kl in babn.kl_per_layer(model).items()}
+    return {"loss": loss.detach(), **kl, **gradients}
 
 
 def assert_steps_are_equal(case: Case, **settings: Any) -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from triton.runtime.errors import OutOfResources
 
 from babn.kernels import launch
 from babn.kernels.heads import states_over_heads
-from babn.kernels.launch import VERSION, Launcher, fitted
+from babn.kernels.launch import VERSION, Launcher, fitted, precision
 from babn.kernels.op import pair_attention, pair_attention_backward
 
 
@@ -60,3 +61,16 @@ def test_sizes_of_blocks_are_constants_with_a_name() -> None:
     """Triton 3.6 takes no attribute of a constant in the shape of `tl.zeros` and `tl.full`."""
     for path in Path(launch.__file__).parent.glob("*.py"):
         assert not re.search(r"tl\.(zeros|full)\(\s*\[[^\]]*\bC\.", path.read_text()), path
+
+
+def test_products_of_float32_follow_the_setting_of_torch() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert precision(torch.float32) == "ieee"
+        assert precision(torch.bfloat16) == "half"
+        torch.set_float32_matmul_precision("high")
+        assert precision(torch.float32) == "tf32"
+        assert precision(torch.float16) == "half"
+    finally:
+        torch.set_float32_matmul_precision(before)

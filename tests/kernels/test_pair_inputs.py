@@ -3,12 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from weibull_cases import Case, arguments_of
+from torch import nn
 
 from babn.attention.noise_source import NoiseSource
 from babn.attention.upward import AxisMap, upward_path
-from babn.kernels.op import weibull_attention
 from babn.kernels.pair_inputs import for_each_call, upward_over_keys
 
 
@@ -58,25 +56,6 @@ def test_calls_of_one_set_have_views_of_one_tensor() -> None:
     sum(i * x.sum() for i, x in enumerate(views)).backward()
     assert [x.grad.tolist() for x in packed] == [[5.0, 5.0], [1.0, 1.0]]
     assert views[0].data_ptr() == views[3].data_ptr() == packed[0].data_ptr()
-
-
-@pytest.mark.parametrize("case", [Case(), Case(sigma=0.0, mask="causal")])
-def test_maps_over_keys_may_be_left_to_the_operation(case: Case, device: torch.device) -> None:
-    generator = torch.Generator().manual_seed(0)
-
-    def leaf(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator).to(device).requires_grad_()
-
-    q, k, v, _, _, *others = arguments_of(case, device)
-    h = leaf(case.batch, case.heads, case.n, case.m)
-    weight, offset = leaf(case.maps * case.m, case.m), leaf(case.maps * case.m)
-    found = []
-    for lift in ((h, weight, offset), (F.linear(h, weight, offset), None, None)):
-        output, kl_rows = weibull_attention(q, k, v, *lift, *others)
-        value = output.square().sum() + kl_rows.sum()
-        slopes = torch.autograd.grad(value, [q, h, weight, offset])
-        found.append([output, kl_rows, *slopes])
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
 def test_seeds_of_a_block_depend_on_its_own_seed_alone() -> None:

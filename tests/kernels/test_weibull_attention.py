@@ -43,7 +43,7 @@ CASES = {
     "causal": Case(mask="causal"),
     "mask-of-heads": Case(mask="heads"),
     "arbitrary-mask": Case(mask="random"),
-    "arbitrary-mask-without-divergence": Case(mask="random", with_kl=False),
+    "arbitrary-mask-without-kl": Case(mask="random", with_kl=False),
     "arbitrary-mask-constant-prior": Case(mask="random", contextual=False),
     "arbitrary-mask-grouped-heads": Case(heads=2, groups=2, mask="random"),
     "bias": Case(bias=True),
@@ -52,10 +52,10 @@ CASES = {
     "no-sigma": Case(sigma=0.0),
     "large-sigma": Case(sigma=2.0),
     "large-k": Case(rho=30.0, heads=1, n=70, m=35),
-    "large-k-but-for-some": Case(rho=12.0, lift=0.0, heads=1, n=70, m=35),
+    "large-k-but-for-some": Case(rho=12.0, logits=0.0, heads=1, n=70, m=35),
     "large-k-masked": Case(rho=30.0, mask="random"),
-    "large-k-mean-without-divergence": Case(rho=30.0, sample=False, with_kl=False),
-    "large-k-but-for-some-mean": Case(rho=12.0, lift=0.0, sample=False, with_kl=False),
+    "large-k-mean-without-kl": Case(rho=30.0, sample=False, with_kl=False),
+    "large-k-but-for-some-mean": Case(rho=12.0, logits=0.0, sample=False, with_kl=False),
     "no-rho": Case(rho=0.0, m=4, n=9),
     "no-rho-no-sigma": Case(rho=0.0, sigma=0.0, m=4, n=9),
     "bam": Case(fixed_k=10.0, rho=0.0, sigma=0.0, noise="exact"),
@@ -67,7 +67,7 @@ CASES = {
     "bam-balanced-arbitrary-mask": replace(BAM_CASE, mask="random", bias=True),
     "bam-balanced-paper-noise": replace(BAM_CASE, noise="truncated-paper", mask="causal"),
     "bam-balanced-mean": replace(BAM_CASE, sample=False),
-    "bam-balanced-without-divergence": replace(BAM_CASE, with_kl=False, beta=1.3),
+    "bam-balanced-without-kl": replace(BAM_CASE, with_kl=False, beta=1.3),
     "fixed-k-with-sigma": Case(fixed_k=3.0, rho=0.0),
     "constant-prior": Case(contextual=False),
     "exact-noise": Case(noise="exact"),
@@ -75,23 +75,23 @@ CASES = {
     "raw-scores": Case(normalized=False),
     "raw-scores-exact-noise": Case(normalized=False, noise="exact", mask="random"),
     "mean": Case(sample=False),
-    "mean-without-divergence": Case(sample=False, with_kl=False, mask="random"),
+    "mean-without-kl": Case(sample=False, with_kl=False, mask="random"),
     "mean-exact-noise-raw-scores": Case(sample=False, noise="exact", normalized=False),
     "two-seeds": Case(batch=2, seeds=2),
 }
 
-# Where k is small, the divergence goes with Gamma(1 + 1/k) and multiplies the rounding of k a
+# Where k is small, the KL goes with Gamma(1 + 1/k) and multiplies the rounding of k a
 # hundredfold; where scores are large, their own rounding is.
 HARD_CASES = {
     "extreme-scores": Case(spread=30.0),
     "extreme-raw-scores": Case(spread=30.0, normalized=False),
     "extreme-scores-no-rho": Case(spread=30.0, rho=0.0, sigma=0.0),
-    "wide-lift": Case(lift=0.0),
-    "very-small-k": Case(lift=-20.0),
-    "very-small-k-mean": Case(lift=-20.0, sample=False),
-    "very-small-k-exact-noise": Case(lift=-20.0, noise="exact"),
-    "very-large-k": Case(lift=20.0),
-    "divergence-at-its-limit": Case(rho=0.0, mask="causal"),
+    "wide-logits": Case(logits=0.0),
+    "very-small-k": Case(logits=-20.0),
+    "very-small-k-mean": Case(logits=-20.0, sample=False),
+    "very-small-k-exact-noise": Case(logits=-20.0, noise="exact"),
+    "very-large-k": Case(logits=20.0),
+    "kl-at-its-limit": Case(rho=0.0, mask="causal"),
 }
 
 FULL_TILES = Case(heads=2, n=64, m=64, d=16, dv=16)
@@ -126,8 +126,8 @@ PARTS = {
     "bam": replace(BAM_CASE, batch=2),
 }
 
-# No lift, prior, mask, bias or seeds; k = 2, in mean mode, without divergence.
-BAM = (*[None] * 7, [0.5, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+# No logits, prior, mask, bias or seeds; k = 2, in mean mode, without KL.
+BAM = (*[None] * 6, [0.5, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def error(name: str, value: Tensor, expected: Tensor, whole: bool) -> float:
 
 
 def errors(case: Case, device: torch.device, whole: bool = False) -> dict[str, float]:
-    """How far output, divergence and each gradient are off."""
+    """How far output, KL and each gradient are off."""
     found, expected = by_kernel(case, device), by_library(case, device)
     if "w2" in found:
         # Biases move all of a softmax's logits: nothing but rounding, next to the weight.
@@ -169,8 +169,8 @@ ESSENTIAL = ("plain", "grouped-heads", "padding", "causal", "two-seeds")
 )
 def test_kernels_agree_with_the_library(case: Case, device: torch.device) -> None:
     found = errors(case, device)
-    # The slope of the log moment in 1/k is right to 1e-3, and comes to the fore in the lift.
-    assert found.pop("lift", 0.0) < 1e-3, found
+    # The slope of the log moment in 1/k is right to 1e-3, and comes to the fore in the logits.
+    assert found.pop("logits", 0.0) < 1e-3, found
     assert max(found.values()) < 3e-4, found
 
 
@@ -178,7 +178,7 @@ def test_kernels_agree_with_the_library(case: Case, device: torch.device) -> Non
 @pytest.mark.parametrize("case", HARD_CASES.values(), ids=HARD_CASES)
 def test_kernels_agree_with_the_library_at_extremes(case: Case, device: torch.device) -> None:
     found = errors(case, device, whole=True)
-    assert found.pop("lift", 0.0) < 3e-3, found
+    assert found.pop("logits", 0.0) < 3e-3, found
     assert max(found.values()) < 1e-3, found
 
 
@@ -226,7 +226,7 @@ def test_whole_tiles_agree_with_the_library_in_half_precision(
 
 def test_a_query_that_sees_nothing_gets_zeros(device: torch.device) -> None:
     found = by_kernel(CASES["arbitrary-mask"], device)
-    for name in ("output", "kl_rows", "q", "lift"):
+    for name in ("output", "kl_rows", "q", "logits"):
         assert not found[name][0, 0, 3].any()
         assert found[name][0, 0, 2].any()
 
@@ -308,10 +308,10 @@ def test_maps_over_heads_may_be_left_to_the_operator(
         if apart:
             mapped = torch.einsum("oh,bhnm->bonm", maps[1], maps[0]) + maps[2][:, None, None]
             both = mapped.unflatten(1, (case.maps, case.heads))
-            lift = both.movedim(1, -1).flatten(-2), None, None
+            upward = both.movedim(1, -1).flatten(-2), None
         else:
-            lift = maps[0], torch.cat([maps[1], maps[2][:, None]], 1), None
-        output, kl_rows = weibull_attention(q, k, v, *lift, *others)
+            upward = maps[0], torch.cat([maps[1], maps[2][:, None]], 1)
+        output, kl_rows = weibull_attention(q, k, v, *upward, *others)
         slopes = torch.autograd.grad(output.square().sum() + kl_rows.sum(), [q, k, v, *maps])
         found.append([output.detach(), kl_rows.detach(), *slopes])
     for x, y in zip(*found, strict=True):
@@ -327,12 +327,12 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
     generator = torch.Generator().manual_seed(0)
     h = torch.rand(case.batch, case.heads, case.n, case.m, generator=generator)
     maps = torch.randn(2 * case.heads, case.heads + 1, generator=generator)
-    lift = [h.to(device, case.dtype), maps.to(device)]
-    leaves = [x.requires_grad_() for x in (q, k, v, *lift)]
+    upward = [h.to(device, case.dtype), maps.to(device)]
+    leaves = [x.requires_grad_() for x in (q, k, v, *upward)]
     found = []
     for largest in (2**27, 1):
         monkeypatch.setattr(kernel_settings, "LARGEST_PART_OF_MAPS", largest)
-        output, kl_rows = weibull_attention(q, k, v, *lift, None, *others)
+        output, kl_rows = weibull_attention(q, k, v, *upward, *others)
         found.append(torch.autograd.grad(output.float().sum() + kl_rows.sum(), leaves))
     for x, y in zip(*found, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
@@ -342,12 +342,12 @@ def test_gradients_of_maps_over_heads_may_take_their_place(
 @pytest.mark.parametrize("begin", [0, 2])
 def test_shape_and_scale_logits_may_begin_anywhere(begin: int, device: torch.device) -> None:
     case = Case(n=16, m=32, dtype=torch.float16)
-    q, k, v, lift, _, *others = arguments_of(case, device)
-    room = torch.empty(lift.numel() + begin, dtype=lift.dtype, device=device)
-    moved = room[begin:].view(lift.shape).copy_(lift.detach()).requires_grad_()
+    q, k, v, logits, _, *others = arguments_of(case, device)
+    room = torch.empty(logits.numel() + begin, dtype=logits.dtype, device=device)
+    moved = room[begin:].view(logits.shape).copy_(logits.detach()).requires_grad_()
     found = []
-    for each in (lift, moved):
-        output, kl_rows = weibull_attention(q, k, v, each, None, None, *others)
+    for each in (logits, moved):
+        output, kl_rows = weibull_attention(q, k, v, each, None, *others)
         slopes = torch.autograd.grad(output.float().sum() + kl_rows.sum(), [q, each])
         found.append([output, *slopes])
     for x, y in zip(*found, strict=True):
@@ -373,8 +373,8 @@ def test_operator_with_maps_over_heads_is_registered_for_compilers(
     q, k, v, *rest = arguments_of(case, device)
     maps = case.maps * case.heads
     sizes = [(case.batch, case.heads, case.n, case.m), (maps, case.heads + 1)]
-    lift = [torch.rand(size, device=device).requires_grad_() for size in sizes]
-    opcheck(pair_attention.compiled, (q, k, v, *lift, *rest[2:]), test_utils=CHECKS)
+    upward = [torch.rand(size, device=device).requires_grad_() for size in sizes]
+    opcheck(pair_attention.compiled, (q, k, v, *upward, *rest[2:]), test_utils=CHECKS)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -24,7 +24,7 @@ Tensors = dict[str, Tensor | None]
 
 @dataclass(frozen=True)
 class Case:
-    """A call. `lift` is what the upward path is on average, `spread` the size of the queries."""
+    """A call. `logits` is what the upward path is on average, `spread` the size of the queries."""
 
     batch: int = 1
     heads: int = 2
@@ -38,7 +38,7 @@ class Case:
     sigma: float = 1e-2
     beta: float = 1.3
     alpha: float = 0.7
-    lift: float = 1.0
+    logits: float = 1.0
     spread: float = 1.0
     normalized: bool = True
     sample: bool = True
@@ -56,7 +56,7 @@ class Case:
         return (self.rho > 0) + (self.sigma > 0)
 
     @property
-    def lift_shape(self) -> tuple[int, ...]:
+    def logits_shape(self) -> tuple[int, ...]:
         return self.batch, self.heads, self.n, self.maps * self.m
 
 
@@ -93,7 +93,7 @@ def inputs_of(case: Case) -> Tensors:
         "q": (normal(case.batch, case.heads, case.n, case.d) * case.spread).to(case.dtype),
         "k": normal(*keys, case.d),
         "v": normal(*keys, case.dv),
-        "lift": (normal(*case.lift_shape) + case.lift).to(case.dtype) if case.maps else None,
+        "logits": (normal(*case.logits_shape) + case.logits).to(case.dtype) if case.maps else None,
         "bias": normal(1, case.heads, case.n, case.m) if case.bias else None,
     }
     # Units are on or off whatever the key: near their kinks gradients would be matters of rounding.
@@ -108,7 +108,7 @@ def inputs_of(case: Case) -> Tensors:
 
 
 def readings(inputs: Tensors, output: Tensor, kl_rows: Tensor | None) -> Tensors:
-    """Output, divergence of each row, and gradients of a random combination of the two."""
+    """Output, KL of each row, and gradients of a random combination of the two."""
     generator = torch.Generator().manual_seed(2)
     weights = torch.randn(output.shape, generator=generator).to(output)
     value = (output * weights).sum()
@@ -130,7 +130,7 @@ def arguments_of(case: Case, device: torch.device) -> tuple[Any, ...]:
     inputs["network"] = _leaf(packed, device, torch.float32)
     mask = mask_of(case)
     return (
-        *(inputs[name] for name in ("q", "k", "v", "lift")),
+        *(inputs[name] for name in ("q", "k", "v", "logits")),
         None,
         inputs["network"],
         None if mask is None else mask.to(device),
@@ -151,9 +151,9 @@ def settings_of(case: Case) -> Settings:
 def by_kernel(case: Case, device: torch.device) -> Tensors:
     """What the kernels give."""
     arguments = arguments_of(case, device)
-    q, k, v, lift, _, network, _, bias = arguments[:8]
-    output, kl_rows = weibull_attention(*arguments[:5], None, *arguments[5:])
-    inputs = {"q": q, "k": k, "v": v, "lift": lift, "bias": bias, "network": network}
+    q, k, v, logits, _, network, _, bias = arguments[:8]
+    output, kl_rows = weibull_attention(*arguments)
+    inputs = {"q": q, "k": k, "v": v, "logits": logits, "bias": bias, "network": network}
     found = readings(inputs, output, kl_rows if case.with_kl else None)
     if network is not None:
         shapes = [inputs_of(case)[name].shape for name in NETWORK]
@@ -169,7 +169,7 @@ def by_library(case: Case, device: torch.device) -> Tensors:
     mask = mask_of(case)
     mask = None if mask is None else mask.to(device)
     phi = _scores(case, inputs, mask)
-    posterior = _posterior(case, phi, inputs["lift"])
+    posterior = _posterior(case, phi, inputs["logits"])
     log_s = posterior.log_mean
     if case.sample:
         size = (case.batch, case.heads, case.n, case.m)
@@ -197,8 +197,8 @@ def _scores(case: Case, inputs: Tensors, mask: Tensor | None) -> Tensor:
     return log_normalize(phi, mask) if case.normalized else zero_masked(phi, mask)
 
 
-def _posterior(case: Case, phi: Tensor, lift: Tensor | None) -> Weibull:
-    maps = (None,) if lift is None else lift.unflatten(-1, (-1, case.maps)).unbind(-1)
+def _posterior(case: Case, phi: Tensor, logits: Tensor | None) -> Weibull:
+    maps = (None,) if logits is None else logits.unflatten(-1, (-1, case.maps)).unbind(-1)
     if case.fixed_k > 0:
         k = torch.full_like(phi, case.fixed_k)
     else:
@@ -209,8 +209,8 @@ def _posterior(case: Case, phi: Tensor, lift: Tensor | None) -> Weibull:
     log_moment = noise_for("weibull", case.noise).log_moment(k.reciprocal())
     if case.sigma == 0:
         return Weibull(k, phi - log_moment, case.noise, phi)
-    lifted = log_softplus(maps[-1]) + math.log(case.sigma)
-    log_lam = torch.logaddexp(lifted, phi - log_moment)
+    log_from_h = log_softplus(maps[-1]) + math.log(case.sigma)
+    log_lam = torch.logaddexp(log_from_h, phi - log_moment)
     return Weibull(k, log_lam, case.noise, log_lam + log_moment)
 
 

@@ -34,7 +34,6 @@ PAIR_FIELDS = (
     "scores",
     "smallest_k",
     "upward",
-    "upward_rank",
     "upward_share",
     "max_length",
 )
@@ -72,7 +71,6 @@ class BeliefConfig(MethodConfig):
             the paper.
         upward: For pairs, the axis of the upward path's linear maps: `"keys"` (the paper's; up to
             `max_length` keys) or `"heads"` (any length, few parameters).
-        upward_rank: Rank of the maps over keys, for fewer parameters and operations; 0 for full.
         upward_share: Number of consecutive layers that share one upward state, for less memory and
             fewer operations. Each layer has its own maps from the state to shape and scale.
         max_length: The largest number of keys with `upward="keys"`.
@@ -94,7 +92,6 @@ class BeliefConfig(MethodConfig):
     sigma: float = 0.0
     scores: Literal["normalized", "raw"] = "normalized"
     upward: Axis = "keys"
-    upward_rank: int = 0
     upward_share: int = 1
     max_length: int = 512
 
@@ -107,13 +104,6 @@ class BeliefConfig(MethodConfig):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
         for name in ("upward_share", "max_length", "prior_hidden"):
             check_count(name, getattr(self, name))
-        if self.upward_rank != 0:
-            check_count("upward_rank", self.upward_rank)
-            if self.upward == "heads":
-                raise ConfigError(
-                    f'upward_rank={self.upward_rank} with upward="heads" is not possible. Leave it '
-                    'at 0, since maps over heads are small, or use upward="keys".'
-                )
         if self.noise_over == "keys":
             self._check_per_key()
 
@@ -175,6 +165,13 @@ class BeliefConfig(MethodConfig):
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
         """Fills in the settings of `pairs`; files without `noise_over` have noise over pairs."""
+        rank = settings.get("upward_rank", 0)
+        if rank != 0:
+            raise ConfigError(
+                f"upward_rank={rank!r}: babn 0.2 has no upward maps of low rank. Train with "
+                'upward="heads" for fewer parameters, or use babn 0.1 for a model trained with it.'
+            )
+        settings = {name: value for name, value in settings.items() if name != "upward_rank"}
         over = settings.get("noise_over", "pairs")
         return {**PAIRS, **settings} if over == "pairs" else settings
 
@@ -230,7 +227,7 @@ class WeibullEncoder(nn.Module):
         super().__init__()
         self.config = config
         size = config.max_length if config.upward == "keys" else heads
-        kind = config.upward, size, config.upward_rank
+        kind = config.upward, size
         self.shape_map = AxisMap(*kind) if config.rho > 0 else None
         self.scale_map = AxisMap(*kind) if config.sigma > 0 else None
         self.upward_map = AxisMap(*kind) if has_state and config.has_upward_path else None

@@ -30,7 +30,6 @@ class AxisMap(nn.Module):
     Args:
         axis: `"keys"`, for at most `size` keys, or `"heads"`, for any number of keys.
         size: The largest number of keys, or the number of heads.
-        rank: If not zero, the rank of $A$ as a product of two matrices.
 
     Example:
         >>> f = AxisMap("keys", size=8)
@@ -38,15 +37,13 @@ class AxisMap(nn.Module):
         torch.Size([1, 2, 3, 5])
     """
 
-    def __init__(self, axis: Axis, size: int, rank: int = 0) -> None:
+    def __init__(self, axis: Axis, size: int) -> None:
         super().__init__()
         self.axis = axis
-        self.rank = rank
-        if rank:
-            self.inner = nn.Parameter(uniform(rank, size))
-            self.outer = nn.Parameter(uniform(size, rank))
-        else:
-            self.weight = nn.Parameter(uniform(size, size))
+        # Preserves the scale of the input.
+        self.weight = nn.Parameter(
+            nn.init.uniform_(torch.empty(size, size), -(size**-0.5), size**-0.5)
+        )
         self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(
@@ -58,11 +55,7 @@ class AxisMap(nn.Module):
             return mapped + self.bias.to(h.dtype)[:, None, None]
         keys = h.shape[-1]
         self.check_length(keys)
-        bias = self.bias[:keys].to(h.dtype)
-        if not self.rank:
-            return F.linear(h, self.weight[:keys, :keys].to(h.dtype), bias)
-        inner = F.linear(h, self.inner[:, :keys].to(h.dtype))
-        return F.linear(inner, self.outer[:keys].to(h.dtype), bias)
+        return F.linear(h, self.weight[:keys, :keys].to(h.dtype), self.bias[:keys].to(h.dtype))
 
     def check_length(self, keys: int) -> None:
         """Raises an error for more keys than the map was built for."""
@@ -72,11 +65,6 @@ class AxisMap(nn.Module):
                 f"Convert with max_length={keys} or more, truncate the input, or use "
                 'upward="heads", which has no limit.'
             )
-
-
-def uniform(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-    """Random weights that preserve the scale of their input."""
-    return nn.init.uniform_(torch.empty(rows, columns), -(columns**-0.5), columns**-0.5)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ $t$ tokens, $P$ pairs of query and key over all heads, $m$ keys, $H$ heads of si
 - projections and MLP: $2 t$ times their weights, in each layer;
 - softmax attention: $4 P d$ in each layer, scores and values;
 - maps of the upward path, three in each chosen layer ($f_3$, and $f_1$, $f_2$ for shape and scale;
-  $f_3$ only once for layers that share a state): $2 P m$ each over keys ($4 P r$ with rank $r$),
-  $2 P H$ each over heads;
+  $f_3$ only once for layers that share a state): $2 P m$ each over keys, $2 P H$ each over heads;
 - random attention: instructions for each pair of the chosen layers, counted in the kernels' machine
   code (`tools/count_instructions.py`); matrix products use other units. With noise per key
   they are for each key and head, in addition to $2 d$ for its squared distance, and the inputs and
@@ -228,8 +227,6 @@ def _upward(plan: Plan) -> Part:
         return Part("upward path", 0.0, 0.0)
     if config.upward == "heads":
         each = 2.0 * plan.pairs * plan.shape.heads
-    elif config.upward_rank:
-        each = 4.0 * plan.pairs * config.upward_rank
     else:
         each = 2.0 * plan.shape.heads * plan.work.pairs_by_keys
     times = 3 if plan.work.train else 1

@@ -12,10 +12,7 @@ import triton.language as tl
 
 from babn.kernels import settings
 from babn.kernels.posterior import (
-    FIXED,
     LARGEST_PHI,
-    SMALLEST_K,
-    UPWARD,
     alpha_digamma_of,
     log_exponential,
     moments,
@@ -24,11 +21,9 @@ from babn.kernels.posterior import (
     softplus_term_and_slope,
     uniform_bits,
 )
-from babn.kernels.special import EULER, LN2, reciprocal
+from babn.kernels.special import EULER, LN2, SMALLEST_K, reciprocal
 from babn.kernels.tiles import (
-    CONSTANT,
     LOWEST,
-    ROWWISE,
     at_head,
     dot,
     load_as_is,
@@ -63,7 +58,6 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
     first, second, dout, delta, dkl, lse, score_lse, prior_lse = row
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant = numbers
-    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     prior_sum = tl.zeros([BLOCK_M], tl.float32)
     dquery = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
@@ -74,7 +68,7 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
         inside = in_rows[:, None] & (keys < m)[None, :]
         key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
         s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, factor, C)
-        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
+        phi = where_seen(seen, s - score_lse[:, None], 0.0, C)
         shape_term = 0.0
         scale_term = 0.0
         if C.NUM_LOGITS:
@@ -82,13 +76,13 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
                 LOGITS, rows, start, logits_strides[2], in_rows, m, C
             )
             dshape_logits, dscale_logits = shape_logits, scale_logits
-            if C.SHAPE_TYPE == UPWARD:
+            if C.SHAPE_TYPE == "upward":
                 shape_term, shape_slope = softplus_term_and_slope(
-                    shape_logits, C.IS_POSITIVE, C.PRECISION
+                    shape_logits, C.IS_POSITIVE, C.PRECISION != "half"
                 )
             if C.HAS_SCALE:
                 scale_term, scale_slope = softplus_term_and_slope(
-                    scale_logits, C.IS_POSITIVE, C.PRECISION
+                    scale_logits, C.IS_POSITIVE, C.PRECISION != "half"
                 )
         k, bare_k = shape(phi, shape_term, rho_ln2, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
         t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
@@ -103,7 +97,7 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
         else:
             g = slope
             logits = log_lam + log_m
-        w = where_seen(seen, tl.exp2(logits - lse[:, None]), 0.0, ALL_SEEN)
+        w = where_seen(seen, tl.exp2(logits - lse[:, None]), 0.0, C)
         v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
         dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION)
         dlogits = w * (dw - delta[:, None])
@@ -113,21 +107,21 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
         # From logits and KL to the log of the scale and 1/k.
         dscale = dlogits
         dt = dlogits * g
-        if C.PRIOR_TYPE != 0:
+        if C.PRIOR_TYPE != "none":
             alpha = alpha_constant
-            if C.PRIOR_TYPE != CONSTANT:
-                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C.PRIOR_TYPE, ALL_SEEN)
-            weight = where_seen(seen, dkl[:, None], 0.0, ALL_SEEN)
+            if C.PRIOR_TYPE != "constant":
+                alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C)
+            weight = where_seen(seen, dkl[:, None], 0.0, C)
             dscale += weight * (expected - alpha)
             dt += weight * (alpha * EULER + expected * psi - k)
-            if C.PRIOR_TYPE != CONSTANT:
+            if C.PRIOR_TYPE != "constant":
                 # The gradient of log alpha; or, normalised over all keys, the pairs' part of the
                 # gradient of alpha.
                 dalpha = EULER * t - LN2 * log_lam - LN2 * log_beta
-                if C.PRIOR_TYPE == ROWWISE:
+                if C.PRIOR_TYPE == "rows":
                     dalpha = alpha * dalpha + alpha_digamma_of(alpha)
                 dalpha = weight * dalpha
-                if C.PRIOR_TYPE == ROWWISE:
+                if C.PRIOR_TYPE == "rows":
                     prior_sum += tl.sum(dalpha, 1)
                 store_parts(PRIOR_PART, parts, keys, m, dalpha, False, C.BLOCK_M, C.BLOCK_N)
 
@@ -137,7 +131,7 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
             dlam = dscale * reciprocal(lam)
             dphi = dlam * bare
             dscale_logits = dlam * (sigma * (1.0 / LN2)) * scale_slope
-        if C.SHAPE_TYPE != FIXED:
+        if C.SHAPE_TYPE != "fixed":
             dt -= dphi * slope
             dk = -t * t * dt
             if not LARGE_K:
@@ -146,12 +140,12 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
                 dphi += dk * bare_k
             else:
                 dphi += tl.where(phi < LARGEST_PHI, dk * bare_k, 0.0)
-            if C.SHAPE_TYPE == UPWARD:
+            if C.SHAPE_TYPE == "upward":
                 dshape_logits = dk * shape_slope * (rho_ln2 * (1.0 / LN2))
         if C.NUM_LOGITS:
             store_logits(
                 DLOGITS, rows, start, logits_strides[2], in_rows, m, dshape_logits, dscale_logits,
-                C.SHAPE_TYPE == UPWARD, C,
+                C.SHAPE_TYPE == "upward", C,
             )  # fmt: skip
         if C.IS_COMPLETE:
             dquery += dot(dphi.to(key.dtype), key, C.PRECISION)
@@ -171,7 +165,6 @@ def complete_rows(call, sums, C: tl.constexpr):
     _, _, _, _, _, _, score_lse, prior_lse = row
     row_sum, prior_sum, dquery = sums
     rows, in_rows, columns, _ = tile
-    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
     parts = parts_of_block(n, C.BLOCK_M)
     for start in range(0, end, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
@@ -180,14 +173,14 @@ def complete_rows(call, sums, C: tl.constexpr):
             inside = in_rows[:, None] & (keys < m)[None, :]
             key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
             s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, numbers[0], C)
-            p = tl.exp2(where_seen(seen, s - score_lse[:, None], LOWEST, ALL_SEEN))
+            p = tl.exp2(where_seen(seen, s - score_lse[:, None], LOWEST, C))
             at = pair_offsets(rows, keys, m, 1)
             ds = load_pairs(DPHI, at, inside, C.EVEN_MN) - p * row_sum[:, None]
             store_pairs(DPHI, at, ds, inside, C.EVEN_MN)
             dquery += dot(ds.to(key.dtype), key, C.PRECISION)
-        if C.PRIOR_TYPE == ROWWISE:
-            alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C.PRIOR_TYPE, ALL_SEEN)
-            dalpha = where_seen(seen, -alpha * prior_sum[:, None], 0.0, ALL_SEEN)
+        if C.PRIOR_TYPE == "rows":
+            alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C)
+            dalpha = where_seen(seen, -alpha * prior_sum[:, None], 0.0, C)
             store_parts(PRIOR_PART, parts, keys, m, dalpha, True, C.BLOCK_M, C.BLOCK_N)
     return dquery
 
@@ -266,9 +259,9 @@ def attend_backward_rows(
     dkl = tl.zeros([BLOCK_M], tl.float32)
     if C.IS_NORMALIZED:
         score_lse = tl.load(SCORE_LSE + row_places, mask=in_rows, other=0.0)
-    if C.PRIOR_TYPE == ROWWISE:
+    if C.PRIOR_TYPE == "rows":
         prior_lse = tl.load(PRIOR_LSE + row_places, mask=in_rows, other=0.0)
-    if C.PRIOR_TYPE != 0:
+    if C.PRIOR_TYPE != "none":
         DKL = at_head(DKL, dkl_strides, batch, head)
         dkl = tl.load(DKL + rows * dkl_strides[2], mask=in_rows, other=0.0)
     first = rows
@@ -276,13 +269,13 @@ def attend_backward_rows(
     if C.IS_SAMPLE:
         first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
     end = m
-    if C.MASK_TYPE:
+    if C.MASK_TYPE != "none":
         end = tl.max(tl.load(ROW_END + row_places, mask=in_rows, other=0).to(tl.int32))
         end = tl.cdiv(end, C.BLOCK_N) * C.BLOCK_N
 
     large_k = False
     TRY_LARGE_K: tl.constexpr = (
-        C.LARGE_K and C.SHAPE_TYPE == UPWARD and C.HAS_SCALE and C.IS_NORMALIZED
+        C.LARGE_K and C.SHAPE_TYPE == "upward" and C.HAS_SCALE and C.IS_NORMALIZED
         and C.HAS_OWN_MOMENT and C.IS_SAMPLE
     )  # fmt: skip
     if TRY_LARGE_K:
@@ -298,7 +291,7 @@ def attend_backward_rows(
     else:
         row_sum, prior_sum, dquery = row_gradients(call, C, False)
 
-    if C.MASK_TYPE:
+    if C.MASK_TYPE != "none":
         # Zeros for keys that no query of the block sees.
         nothing = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
         parts = parts_of_block(n, C.BLOCK_M)
@@ -312,10 +305,10 @@ def attend_backward_rows(
                 store_logits(
                     DLOGITS, rows, start, logits_strides[2], in_rows, m, nothing, nothing, True, C
                 )
-            if C.PRIOR_TYPE != 0 and C.PRIOR_TYPE != CONSTANT:
+            if C.PRIOR_TYPE != "none" and C.PRIOR_TYPE != "constant":
                 store_parts(PRIOR_PART, parts, keys, m, nothing, False, C.BLOCK_M, C.BLOCK_N)
 
-    if not C.IS_COMPLETE or C.PRIOR_TYPE == ROWWISE:
+    if not C.IS_COMPLETE or C.PRIOR_TYPE == "rows":
         tl.debug_barrier()  # until the numbers of all pairs are stored
         dquery = complete_rows(call, (row_sum, prior_sum, dquery), C)
     DQ = at_head(DQ, dq_strides, batch, head)
@@ -349,7 +342,7 @@ def attend_backward_columns(
     for start in range(0, n, C.BLOCK_M):
         rows = start + tl.arange(0, C.BLOCK_M)
         is_seen = True
-        if C.MASK_TYPE:
+        if C.MASK_TYPE != "none":
             ends = tl.load(ROW_END + plane.to(tl.int64) * n + rows, mask=rows < n, other=0)
             is_seen = tl.max(ends) > tile * BLOCK_N
         if is_seen:

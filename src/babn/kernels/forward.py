@@ -4,13 +4,10 @@ import triton
 import triton.language as tl
 
 from babn.kernels.posterior import (
-    FIXED,
     LARGEST_LOG,
-    UPWARD,
     inverse,
     kl_of_pairs,
     log_exponential,
-    log_moment,
     moments,
     prior_rest,
     row_keys,
@@ -19,12 +16,10 @@ from babn.kernels.posterior import (
     softplus_term,
     uniform_bits,
 )
-from babn.kernels.special import LN2, LOG2_E, log2, moment, reciprocal
+from babn.kernels.special import LN2, LOG2_E, log2, log_moment, moment, reciprocal
 from babn.kernels.tiles import (
     BOTTOM,
-    CONTEXTUAL,
     LOWEST,
-    ROWWISE,
     add_exponentials,
     at_head,
     dot,
@@ -47,26 +42,25 @@ def normalize(q, tensors, strides, rows, in_rows, columns, n, m, factor, C: tl.c
     BLOCK_M: tl.constexpr = C.BLOCK_M
     K, PRIOR, MASK, BIAS = tensors
     k_strides, mask_strides, bias_strides = strides
-    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
     row_end = tl.full([BLOCK_M], m, tl.int32)
     top = tl.full([BLOCK_M], BOTTOM, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     prior_top = tl.full([BLOCK_M], BOTTOM, tl.float32)
     prior_total = tl.zeros([BLOCK_M], tl.float32)
-    if C.MASK_TYPE:
+    if C.MASK_TYPE != "none":
         row_end = tl.zeros([BLOCK_M], tl.int32)
     for start in range(0, m, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
-        if C.MASK_TYPE:
+        if C.MASK_TYPE != "none":
             row_end = tl.maximum(row_end, tl.max(tl.where(seen, keys[None, :] + 1, 0), 1))
         if C.IS_NORMALIZED:
             k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
             s = scores(q, k, BIAS, bias_strides, rows, keys, n, m, factor, C)
-            top, total = add_exponentials(top, total, s, seen, ALL_SEEN)
-        if C.PRIOR_TYPE == ROWWISE:
+            top, total = add_exponentials(top, total, s, seen, C)
+        if C.PRIOR_TYPE == "rows":
             a = LOG2_E * load_prior(PRIOR, keys, m)
-            prior_top, prior_total = add_exponentials(prior_top, prior_total, a, seen, ALL_SEEN)
+            prior_top, prior_total = add_exponentials(prior_top, prior_total, a, seen, C)
     score_lse = tl.where(total > 0, top + log2(total), 0.0)
     prior_lse = tl.where(prior_total > 0, prior_top + log2(prior_total), 0.0)
     return score_lse, prior_lse, row_end
@@ -89,10 +83,9 @@ def weigh(
     first, second, score_lse, prior_lse, rest_total = row
     rows, in_rows, columns, value_columns = tile
     factor, rho_ln2, fixed_k, sigma_ln2, log_beta, alpha_constant, rest_constant = numbers
-    ALL_SEEN: tl.constexpr = C.EVEN_MN and C.MASK_TYPE == 0
     rho, sigma = rho_ln2 * LOG2_E, sigma_ln2 * LOG2_E
     # Means proportional to normalised scores have a known sum.
-    KNOWN_MEAN: tl.constexpr = C.SHAPE_TYPE == FIXED and not C.HAS_SCALE and C.IS_NORMALIZED
+    KNOWN_MEAN: tl.constexpr = C.SHAPE_TYPE == "fixed" and not C.HAS_SCALE and C.IS_NORMALIZED
     top = tl.full([BLOCK_M], 0.0 if BOUNDED else BOTTOM, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
@@ -103,17 +96,17 @@ def weigh(
         seen = visible(MASK, mask_strides, rows, keys, n, m, C)
         key = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
         s = scores(q, key, BIAS, bias_strides, rows, keys, n, m, factor, C)
-        phi = where_seen(seen, s - score_lse[:, None], 0.0, ALL_SEEN)
+        phi = where_seen(seen, s - score_lse[:, None], 0.0, C)
         shape_term = 0.0
         scale_term = 0.0
         if C.NUM_LOGITS:
             shape_logits, scale_logits = load_logits(
                 LOGITS, rows, start, logits_strides[2], in_rows, m, C
             )
-            if C.SHAPE_TYPE == UPWARD:
-                shape_term = softplus_term(shape_logits, C.IS_POSITIVE, C.PRECISION)
+            if C.SHAPE_TYPE == "upward":
+                shape_term = softplus_term(shape_logits, C.IS_POSITIVE, C.PRECISION != "half")
             if C.HAS_SCALE:
-                scale_term = softplus_term(scale_logits, C.IS_POSITIVE, C.PRECISION)
+                scale_term = softplus_term(scale_logits, C.IS_POSITIVE, C.PRECISION != "half")
         k, score = shape(phi, shape_term, rho, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
         if LARGE_K:
             smallest = tl.minimum(smallest, tl.min(k, 1))
@@ -125,7 +118,7 @@ def weigh(
                 t, y = inverse(k)
                 log_m = log_moment(t, y, log2(y), C.HAS_OWN_MOMENT)
                 mean = tl.exp2(tl.minimum(log_m, LARGEST_LOG))
-            w = where_seen(seen, score + scale_term * sigma * mean, 0.0, ALL_SEEN)
+            w = where_seen(seen, score + scale_term * sigma * mean, 0.0, C)
         else:
             t, log_m, _, log_lam, _, _, _, expected, _ = moments(
                 phi, score, k, scale_term, sigma, log_beta, LARGE_K, C
@@ -135,7 +128,7 @@ def weigh(
                 logits = log_lam + t * log_exponential(bits, C.IS_TRUNCATED)
             else:
                 logits = log_lam + log_m
-            logits = where_seen(seen, logits, LOWEST, ALL_SEEN)
+            logits = where_seen(seen, logits, LOWEST, C)
             if not BOUNDED:
                 higher = tl.maximum(top, tl.max(logits, 1))
                 shrink = tl.exp2(top - higher)
@@ -147,26 +140,26 @@ def weigh(
         total += tl.sum(w, 1)
         v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
         out += dot(w.to(v.dtype), v, C.PRECISION)
-        if C.PRIOR_TYPE != 0:
+        if C.PRIOR_TYPE != "none":
             alpha = alpha_constant
             rest = rest_constant
-            if C.PRIOR_TYPE == CONTEXTUAL:
+            if C.PRIOR_TYPE == "keys":
                 alpha = load_prior(PRIOR, keys, m)
                 rest = 0.0  # in rest_total
-            elif C.PRIOR_TYPE == ROWWISE:
-                log_alpha = log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN)
+            elif C.PRIOR_TYPE == "rows":
+                log_alpha = log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, C)
                 alpha = tl.exp2(log_alpha)
                 rest = prior_rest(alpha, log_alpha)
             mean = 0.0 if KNOWN_MEAN else expected
-            if C.SHAPE_TYPE == FIXED:
+            if C.SHAPE_TYPE == "fixed":
                 rest += LN2 * log2(k)
             else:
                 kl += row_sums_of_logs(
-                    where_seen(seen, k, 1.0, ALL_SEEN), C.IS_NORMALIZED, C.BLOCK_M, C.BLOCK_N
+                    where_seen(seen, k, 1.0, C), C.IS_NORMALIZED, C.BLOCK_M, C.BLOCK_N
                 )
             pairs = kl_of_pairs(t, log_lam, mean, alpha, rest, log_beta)
-            kl += tl.sum(where_seen(seen, pairs, 0.0, ALL_SEEN), 1)
-    if C.PRIOR_TYPE != 0 and KNOWN_MEAN:
+            kl += tl.sum(where_seen(seen, pairs, 0.0, C), 1)
+    if C.PRIOR_TYPE != "none" and KNOWN_MEAN:
         _, _, _, _, _, _, _, mean, _ = moments(0.0, 0.0, fixed_k, 0.0, 0.0, log_beta, False, C)
         kl += tl.where(total > 0, mean, 0.0)
     return top, total, out, kl, smallest
@@ -203,18 +196,18 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
     score_lse = tl.zeros([BLOCK_M], tl.float32)
     prior_lse = tl.zeros([BLOCK_M], tl.float32)
     rest_total = 0.0
-    if C.PRIOR_TYPE == CONTEXTUAL:
+    if C.PRIOR_TYPE == "keys":
         rest_total = tl.load(REST + plane // groups)
     end = m
-    if C.IS_NORMALIZED or C.PRIOR_TYPE == ROWWISE or C.MASK_TYPE:
+    if C.IS_NORMALIZED or C.PRIOR_TYPE == "rows" or C.MASK_TYPE != "none":
         score_lse, prior_lse, row_end = normalize(
             q, (K, PRIOR, MASK, BIAS), (k_strides, mask_strides, bias_strides),
             rows, in_rows, columns, n, m, factor, C,
         )  # fmt: skip
         tl.store(SCORE_LSE + row_places, score_lse, mask=in_rows)
-        if C.PRIOR_TYPE == ROWWISE:
+        if C.PRIOR_TYPE == "rows":
             tl.store(PRIOR_LSE + row_places, prior_lse, mask=in_rows)
-        if C.MASK_TYPE:
+        if C.MASK_TYPE != "none":
             tl.store(ROW_END + row_places, row_end.to(tl.float32), mask=in_rows)
             end = tl.max(row_end)
 
@@ -223,14 +216,14 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
     if C.IS_SAMPLE:
         first, second = row_keys(SEEDS, batch, head, heads, rows, rows_per_seed)
     USUAL: tl.constexpr = (
-        C.SHAPE_TYPE == UPWARD and C.HAS_SCALE and C.IS_NORMALIZED and C.HAS_OWN_MOMENT
+        C.SHAPE_TYPE == "upward" and C.HAS_SCALE and C.IS_NORMALIZED and C.HAS_OWN_MOMENT
     )
     OF_MEAN: tl.constexpr = (
-        USUAL and not C.IS_SAMPLE and C.PRIOR_TYPE == 0 and V.dtype.element_ty != tl.float16
+        USUAL and not C.IS_SAMPLE and C.PRIOR_TYPE == "none" and V.dtype.element_ty != tl.float16
     )
     BOUNDED: tl.constexpr = OF_MEAN or (
         C.IS_SAMPLE and C.IS_NORMALIZED
-        and (C.IS_TRUNCATED or (C.SHAPE_TYPE == FIXED and C.LARGE_K))
+        and (C.IS_TRUNCATED or (C.SHAPE_TYPE == "fixed" and C.LARGE_K))
         and V.dtype.element_ty != tl.float16
     )  # fmt: skip
     TRY_LARGE_K: tl.constexpr = C.LARGE_K and USUAL and (C.IS_SAMPLE or OF_MEAN)
@@ -251,5 +244,5 @@ def attend_forward(inputs, outputs, strides, sizes, numbers, C: tl.constexpr):
     tl.store(LSE + row_places, tl.where(found, top + log2(total), 0.0), mask=in_rows)
     OUT = at_head(OUT, out_strides, batch, head)
     store_rows(OUT, rows, value_columns, out_strides[2], n, out, C.VALUE_DIM)
-    if C.PRIOR_TYPE != 0:
+    if C.PRIOR_TYPE != "none":
         tl.store(KL + row_places, kl, mask=in_rows)

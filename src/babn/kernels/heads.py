@@ -57,7 +57,7 @@ def mapped(x, MAP, heads, HEADS: tl.constexpr, PRECISION: tl.constexpr):
     w = load_weight(MAP, heads, HEADS, x.dtype)
     at = MAP + heads * (HEADS + 1) + HEADS
     b = tl.load(at, mask=heads < HEADS, other=0.0).to(tl.float32)
-    return softplus(dot(w, x, PRECISION) + b[:, None], PRECISION)
+    return softplus(dot(w, x, PRECISION) + b[:, None], PRECISION != "half")
 
 
 @triton.jit
@@ -84,7 +84,7 @@ def map_heads(
 def slope_of(h, PRECISION: tl.constexpr):
     """The slope of softplus in terms of its value h, 1 - e^-h."""
     slope = 1.0 - tl.exp2(-h * LOG2_E)
-    if PRECISION:
+    if PRECISION != "half":
         slope = tl.where(h < 1e-3, h - 0.5 * h * h, slope)
     return slope
 
@@ -176,22 +176,16 @@ def logits_over_heads_backward(h: Tensor, maps: Tensor, dlogits: Tensor, dh: Ten
         dlogits: The gradient before softplus.
         dh: Receives that of the tensor; contiguous.
     """
-    parts = h.new_empty(programs_of(h), *maps.shape, dtype=torch.float32)
+    parts = h.new_empty(shares(h)[0], *maps.shape, dtype=torch.float32)
     backward_into(parts, h, maps, dlogits, dh)
     return parts.sum(0)
 
 
-def programs_of(h: Tensor) -> int:
-    """Programs that share the gradients of maps, each of which writes a part of the sums."""
-    return ceil_div(_blocks(h), _blocks_of_program(h)) * len(h)
-
-
-def _blocks(h: Tensor) -> int:
-    return ceil_div(h.shape[2] * h.shape[3], SUMMED_PAIRS)
-
-
-def _blocks_of_program(h: Tensor) -> int:
-    return ceil_div(_blocks(h) * len(h), PROGRAMS)
+def shares(h: Tensor) -> tuple[int, int]:
+    """Programs that share the gradients of maps, and the blocks of pairs of each."""
+    blocks = ceil_div(h.shape[2] * h.shape[3], SUMMED_PAIRS)
+    each = ceil_div(blocks * len(h), PROGRAMS)
+    return ceil_div(blocks, each) * len(h), each
 
 
 def backward_into(
@@ -214,7 +208,7 @@ def backward_into(
     launch_map_backward(
         (len(parts), 1),
         (dlogits.contiguous(), out, h.contiguous(), maps.contiguous(), more, dh, parts),
-        (h.shape[2] * h.shape[3], _blocks_of_program(h)),
+        (h.shape[2] * h.shape[3], shares(h)[1]),
         {"HEADS": heads, "MAPS": len(maps) // heads, "BLOCK_H": block(heads + 1),
          "BLOCK_P": SUMMED_PAIRS, "PRECISION": precision(h.dtype), "HAS_SLOPE": logits is not None,
          "HAS_ADDED": added is not None, "num_warps": SUMMED_WARPS},
@@ -241,7 +235,7 @@ def states_over_heads_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the first state, and of the maps in float32."""
     grad, each = grads[-1], maps.unbind()
-    parts = top.new_empty(len(each), programs_of(top), *maps.shape[1:], dtype=torch.float32)
+    parts = top.new_empty(len(each), shares(top)[0], *maps.shape[1:], dtype=torch.float32)
     of_steps = parts.unbind()
     for step in reversed(range(len(each))):
         below, added = (states[step - 1], grads[step - 1]) if step else (top, None)

@@ -6,7 +6,9 @@ The tiling is that of flash attention ([Dao 2023](https://arxiv.org/abs/2307.086
 have a bias of minus infinity, which also covers the keys beyond the end of a tile.
 
 `KeyAttention` draws the factors, attends, and has gradients. Compilers trace it down to the
-launches of the kernels, so that a compiled model launches them itself.
+launches of the kernels, so that a compiled model launches them itself. Arguments of these kernels
+are therefore not grouped as those of the kernels for noise over pairs: torch's compiler passes no
+tuples.
 """
 
 import math
@@ -30,47 +32,16 @@ from babn.kernels.launch import (
     token_by_token,
     traceable,
 )
-from babn.kernels.tiles import tile_and_plane
-
-LOWEST = tl.constexpr(-1e30)
-"""Start of a row's maximum; finite, so that rows without keys give zeros and not NaN."""
+from babn.kernels.tiles import LOWEST, at_head, load_rows, store_rows, tile_and_plane
 
 TILES = {"forward": (128, 64, 4), "keys": (64, 64, 4), "queries": (128, 64, 4)}
 """Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others."""
 
 
 @triton.jit
-def _at(X, batch_stride, head_stride, batch, head):
-    """The plane of one example and head."""
-    return X + batch.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
-
-
-@triton.jit
 def _token_by_token(X, batch, head, heads, tokens, HEAD_DIM: tl.constexpr):
     """The plane of one example and head in a result, in which the heads of a token are adjacent."""
     return X + (batch.to(tl.int64) * tokens * heads + head) * HEAD_DIM
-
-
-@triton.jit
-def _load(X, rows, columns, stride, end, HEAD_DIM: tl.constexpr, EVEN: tl.constexpr):
-    """Rows of a plane as a block, zero beyond its end."""
-    pointers = X + rows[:, None] * stride + columns[None, :]
-    if EVEN:
-        return tl.load(pointers)
-    else:
-        inside = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
-        return tl.load(pointers, mask=inside, other=0.0)
-
-
-@triton.jit
-def _store(X, x, rows, columns, stride, end, HEAD_DIM: tl.constexpr, EVEN: tl.constexpr):
-    """Stores a block as rows of a plane."""
-    pointers = X + rows[:, None] * stride + columns[None, :]
-    if EVEN:
-        tl.store(pointers, x.to(X.dtype.element_ty))
-    else:
-        inside = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
-        tl.store(pointers, x.to(X.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -86,17 +57,18 @@ def attend_forward(
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.arange(0, BLOCK_D)
-    K = _at(K, k_batch, k_head, batch, head // groups)
-    V = _at(V, v_batch, v_head, batch, head // groups)
+    K = at_head(K, (k_batch, k_head), batch, head // groups)
+    V = at_head(V, (v_batch, v_head), batch, head // groups)
     BIAS += plane.to(tl.int64) * m
-    q = _load(_at(Q, q_batch, q_head, batch, head), rows, columns, q_row, n, HEAD_DIM, EVEN_M)
+    Q = at_head(Q, (q_batch, q_head), batch, head)
+    q = load_rows(Q, rows, columns, q_row, n, HEAD_DIM, BLOCK_D, EVEN_M)
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
     for start in range(0, end, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        k = _load(K, keys, columns, k_row, m, HEAD_DIM, EVEN_N)
+        k = load_rows(K, keys, columns, k_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
         if CAUSAL:
@@ -105,14 +77,14 @@ def attend_forward(
         p = tl.exp2(s - higher[:, None])
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(p, 1)
-        v = _load(V, keys, columns, v_row, m, HEAD_DIM, EVEN_N)
+        v = load_rows(V, keys, columns, v_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
         out = tl.dot(p.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
         top = higher
     lse = tl.where(total > 0, top + tl.log2(total), -LOWEST)
     out = out / tl.where(total > 0, total, 1.0)[:, None]
     tl.store(LSE + plane.to(tl.int64) * n + rows, lse, mask=rows < n)
     OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
-    _store(OUT, out, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+    store_rows(OUT, rows, columns, heads * HEAD_DIM, n, out, HEAD_DIM, EVEN_M)
 
 
 @triton.jit
@@ -129,27 +101,29 @@ def attend_backward_keys(
     batch, key_head = key_plane // key_heads, key_plane % key_heads
     keys = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     columns = tl.arange(0, BLOCK_D)
-    k = _load(_at(K, k_batch, k_head, batch, key_head), keys, columns, k_row, m, HEAD_DIM, EVEN_N)
-    v = _load(_at(V, v_batch, v_head, batch, key_head), keys, columns, v_row, m, HEAD_DIM, EVEN_N)
+    K = at_head(K, (k_batch, k_head), batch, key_head)
+    k = load_rows(K, keys, columns, k_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
+    V = at_head(V, (v_batch, v_head), batch, key_head)
+    v = load_rows(V, keys, columns, v_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     first = tile * BLOCK_N // BLOCK_M * BLOCK_M if CAUSAL else 0
     for group in range(groups):
         head = key_head * groups + group
         plane = (batch * heads + head).to(tl.int64)
-        QH = _at(Q, q_batch, q_head, batch, head)
+        QH = at_head(Q, (q_batch, q_head), batch, head)
         DOUTH = _token_by_token(DOUT, batch, head, heads, n, HEAD_DIM)
         bias = tl.load(BIAS + plane * m + keys, mask=keys < m, other=float("-inf"))
         dbias = tl.zeros([BLOCK_N], tl.float32)
         for start in range(first, n, BLOCK_M):
             rows = start + tl.arange(0, BLOCK_M)
-            q = _load(QH, rows, columns, q_row, n, HEAD_DIM, EVEN_M)
+            q = load_rows(QH, rows, columns, q_row, n, HEAD_DIM, BLOCK_D, EVEN_M)
             lse = tl.load(LSE + plane * n + rows, mask=rows < n, other=-LOWEST)
             s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale + bias[:, None]
             p = tl.exp2(s - lse[None, :])
             if CAUSAL:
                 p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
-            dout = _load(DOUTH, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+            dout = load_rows(DOUTH, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, BLOCK_D, EVEN_M)
             dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
             delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
             dp = tl.dot(v, tl.trans(dout), input_precision=PRECISION)
@@ -159,8 +133,8 @@ def attend_backward_keys(
         tl.store(DBIAS + plane * m + keys, dbias, mask=keys < m)
     DK = _token_by_token(DK, batch, key_head, key_heads, m, HEAD_DIM)
     DV = _token_by_token(DV, batch, key_head, key_heads, m, HEAD_DIM)
-    _store(DK, dk * slope, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
-    _store(DV, dv, keys, columns, key_heads * HEAD_DIM, m, HEAD_DIM, EVEN_N)
+    store_rows(DK, keys, columns, key_heads * HEAD_DIM, m, dk * slope, HEAD_DIM, EVEN_N)
+    store_rows(DV, keys, columns, key_heads * HEAD_DIM, m, dv, HEAD_DIM, EVEN_N)
 
 
 @triton.jit
@@ -176,14 +150,15 @@ def attend_backward_queries(
     batch, head = plane // heads, plane % heads
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.arange(0, BLOCK_D)
-    K = _at(K, k_batch, k_head, batch, head // groups)
-    V = _at(V, v_batch, v_head, batch, head // groups)
+    K = at_head(K, (k_batch, k_head), batch, head // groups)
+    V = at_head(V, (v_batch, v_head), batch, head // groups)
     BIAS += plane.to(tl.int64) * m
-    q = _load(_at(Q, q_batch, q_head, batch, head), rows, columns, q_row, n, HEAD_DIM, EVEN_M)
+    Q = at_head(Q, (q_batch, q_head), batch, head)
+    q = load_rows(Q, rows, columns, q_row, n, HEAD_DIM, BLOCK_D, EVEN_M)
     DOUT = _token_by_token(DOUT, batch, head, heads, n, HEAD_DIM)
-    dout = _load(DOUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+    dout = load_rows(DOUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, BLOCK_D, EVEN_M)
     OUT = _token_by_token(OUT, batch, head, heads, n, HEAD_DIM)
-    out = _load(OUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+    out = load_rows(OUT, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, BLOCK_D, EVEN_M)
     delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
     tl.store(DELTA + plane.to(tl.int64) * n + rows, delta, mask=rows < n)
     lse = tl.load(LSE + plane.to(tl.int64) * n + rows, mask=rows < n, other=-LOWEST)
@@ -191,8 +166,8 @@ def attend_backward_queries(
     end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
     for start in range(0, end, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        k = _load(K, keys, columns, k_row, m, HEAD_DIM, EVEN_N)
-        v = _load(V, keys, columns, v_row, m, HEAD_DIM, EVEN_N)
+        k = load_rows(K, keys, columns, k_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
+        v = load_rows(V, keys, columns, v_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
         p = tl.exp2(s - lse[:, None])
@@ -202,7 +177,7 @@ def attend_backward_queries(
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
     DQ = _token_by_token(DQ, batch, head, heads, n, HEAD_DIM)
-    _store(DQ, dq * slope, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, EVEN_M)
+    store_rows(DQ, rows, columns, heads * HEAD_DIM, n, dq * slope, HEAD_DIM, EVEN_M)
 
 
 launch_forward = Launcher(attend_forward)

@@ -22,15 +22,9 @@ from babn.kernels.launch import (
     float32_products,
     traceable,
 )
-from babn.kernels.special import (
-    LARGEST_NOISE,
-    LN2,
-    LOG2_E,
-    moment_rest,
-    stirling_rest,
-)
+from babn.kernels.special import LN2, SMALLEST_K, log_moment
+from babn.kernels.tiles import keys_seen, load_mlp
 
-SMALLEST_K = tl.constexpr(reference.SMALLEST_K)
 LARGEST_K = tl.constexpr(reference.LARGEST_K)
 SMALLEST_ENERGY = tl.constexpr(reference.SMALLEST_ENERGY)
 
@@ -41,14 +35,10 @@ SUM_OPTIONS = "HEAD_DIM", "BLOCK_D", "BLOCK_N", "SHARE", "HAS_MASK", "num_warps"
 
 
 @triton.jit
-def log_moment(t, OWN: tl.constexpr):
+def log_mean_factor(t, HAS_OWN_MOMENT: tl.constexpr):
     """Logarithm to base 2 of the mean factor at t: that of the truncated noise, or Gamma(1 + t)."""
     y = 1.0 / (1.0 + t)
-    log = -tl.log2(y)
-    if OWN:
-        return t * LARGEST_NOISE - log + moment_rest(y)
-    else:
-        return (t + 0.5) * log - t * LOG2_E + stirling_rest(y)
+    return log_moment(t, y, tl.log2(y), HAS_OWN_MOMENT)
 
 
 @triton.jit
@@ -72,24 +62,11 @@ def load_keys(K, keys, columns, stride, seen, HEAD_DIM: tl.constexpr):
 
 
 @triton.jit
-def load_seen(SEEN, keys, m, HAS_MASK: tl.constexpr):
-    """The keys that any query sees."""
-    seen = keys < m
-    if HAS_MASK:
-        seen = tl.load(SEEN + keys, mask=seen, other=0) != 0
-    return seen
-
-
-@triton.jit
 def load_network(PARAMETERS, columns, units, HEAD_DIM: tl.constexpr, HIDDEN: tl.constexpr):
     """Weights and biases of the MLP, zero beyond its sizes."""
     B1 = PARAMETERS + 2
     W2 = B1 + HIDDEN
-    W1 = W2 + HIDDEN
-    inside = (units < HIDDEN)[:, None] & (columns < HEAD_DIM)[None, :]
-    w1 = tl.load(W1 + units[:, None] * HEAD_DIM + columns[None, :], mask=inside, other=0.0)
-    b1 = tl.load(B1 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
-    w2 = tl.load(W2 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
+    w1, b1, w2 = load_mlp(W2 + HIDDEN, B1, W2, columns, units, HEAD_DIM, HIDDEN)
     return w1, b1, w2, tl.load(PARAMETERS + 1).to(tl.float32)
 
 
@@ -104,7 +81,7 @@ def sums_of_range(
     count = tl.zeros([BLOCK_N], tl.float32)
     for start in range(first, last, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
+        seen = keys_seen(SEEN, keys, m, 1, HAS_MASK)
         k = load_keys(K, keys, columns, stride, seen, HEAD_DIM).to(tl.float32)
         k = tl.where(seen[:, None], k - origin[None, :], 0.0)
         total += tl.sum(k, 0)
@@ -194,7 +171,7 @@ def draw_forward(
     for start in range(first, tl.minimum(first + SHARE, m), BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         inside = keys < m
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
+        seen = keys_seen(SEEN, keys, m, 1, HAS_MASK)
         k = load_keys(K, keys, columns, k_row, inside, HEAD_DIM)
         centred = k.to(tl.float32) - mean[None, :]
         energy = tl.where(seen, tl.sum(centred * centred, 1), 0.0)
@@ -202,12 +179,12 @@ def draw_forward(
         scale = 1.0 / tl.minimum(tl.maximum(shape, SMALLEST_K), LARGEST_K)
         tl.store(NUMBERS + keys, scale, mask=inside)
         if HAS_KL:
-            own_loc = -log_moment(scale, HAS_OWN_MOMENT) * LN2
+            own_loc = -log_mean_factor(scale, HAS_OWN_MOMENT) * LN2
             tl.store(NUMBERS + size + keys, own_loc, mask=inside)
             hidden = tl.dot(k, tl.trans(w1.to(k.dtype)), input_precision=PRECISION) + b1[None, :]
             logits = tl.sum(tl.maximum(hidden, 0.0) * w2[None, :], 1) + b2
             tl.store(NUMBERS + 2 * size + keys, logits, mask=inside)
-        loc = -log_moment(level * scale, HAS_OWN_MOMENT)
+        loc = -log_mean_factor(level * scale, HAS_OWN_MOMENT)
         for group in range(groups):
             place = (plane * groups + group) * m + keys
             u = tl.load(U + place, mask=inside, other=0.5)

@@ -7,45 +7,42 @@ from torch import Tensor
 from babn.kernels.key_draw import (
     LARGEST_K,
     SHARE,
-    SMALLEST_K,
     SUM_OPTIONS,
     launch_over_shares,
     load_keys,
     load_network,
-    load_seen,
     log_exponential,
     options_of,
 )
 from babn.kernels.key_inputs import KeyNoise
 from babn.kernels.launch import Launcher, ceil_div
-from babn.kernels.special import LARGEST_NOISE, LN2, moment_rest_slope, stirling_rest_slope
+from babn.kernels.special import LN2, SMALLEST_K, log_moment_slope
+from babn.kernels.tiles import keys_seen
 
 SLOPE_OPTIONS = *SUM_OPTIONS, "HAS_KL", "IS_TRUNCATED", "HAS_OWN_MOMENT"
 
 
 @triton.jit
-def log_moment_slope(t, OWN: tl.constexpr):
+def log_mean_factor_slope(t, HAS_OWN_MOMENT: tl.constexpr):
     """The derivative of the natural logarithm of the mean factor."""
     y = 1.0 / (1.0 + t)
-    if OWN:
-        return LARGEST_NOISE * LN2 - y - moment_rest_slope(y) * y * y
-    else:
-        return (t + 0.5) * y - tl.log2(y) * LN2 - 1.0 - stirling_rest_slope(y) * y * y
+    return log_moment_slope(t, y, tl.log2(y), HAS_OWN_MOMENT)
 
 
 @triton.jit
 def slopes_of(
-    U, SCALE, DBIAS, DNUMBERS, size, keys, seen, first, groups, m, level,
+    draw, keys, seen,
     HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
 ):  # fmt: skip
     """Minus the gradient of log k, zero where k is clamped; and the scales."""
+    U, SCALE, DBIAS, DNUMBERS, size, first, groups, m, level = draw
     scale = tl.load(SCALE + keys, mask=seen, other=1.0)
     dscale = tl.zeros_like(scale)
     if HAS_KL:
         dscale = tl.load(DNUMBERS + keys, mask=seen, other=0.0)
         dloc = tl.load(DNUMBERS + size + keys, mask=seen, other=0.0)
-        dscale -= dloc * log_moment_slope(scale, HAS_OWN_MOMENT)
-    loc_slope = log_moment_slope(level * scale, HAS_OWN_MOMENT)
+        dscale -= dloc * log_mean_factor_slope(scale, HAS_OWN_MOMENT)
+    loc_slope = log_mean_factor_slope(level * scale, HAS_OWN_MOMENT)
     for group in range(groups):
         place = (first + group) * m + keys
         g = log_exponential(tl.load(U + place, mask=seen, other=0.5), IS_TRUNCATED) * LN2
@@ -56,8 +53,7 @@ def slopes_of(
 
 @triton.jit
 def slopes_of_range(
-    K, U, SEEN, SCALE, DBIAS, DNUMBERS, size, mean, columns, begin, last, stride, first, groups, m,
-    level,
+    K, SEEN, draw, mean, columns, begin, last, stride, m,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
 ):  # fmt: skip
@@ -66,11 +62,8 @@ def slopes_of_range(
     drift = tl.zeros([BLOCK_D], tl.float32)
     for start in range(begin, last, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
-        slope, scale = slopes_of(
-            U, SCALE, DBIAS, DNUMBERS, size, keys, seen, first, groups, m, level,
-            HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
-        )  # fmt: skip
+        seen = keys_seen(SEEN, keys, m, 1, HAS_MASK)
+        slope, scale = slopes_of(draw, keys, seen, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT)
         k = load_keys(K, keys, columns, stride, seen, HEAD_DIM).to(tl.float32)
         slopes += slope
         drift += tl.sum((k - mean[None, :]) * (slope * scale)[:, None], 0)
@@ -89,11 +82,13 @@ def sum_slopes(
     level = tl.cast(level, tl.float32)
     plane = tl.program_id(0).to(tl.int64)
     columns, begin = tl.arange(0, BLOCK_D), tl.program_id(1) * SHARE
+    K += plane // key_heads * k_batch + plane % key_heads * k_head
+    SEEN += plane // key_heads * m
+    mean = tl.load(STATS + plane * (BLOCK_D + 2) + columns)
+    first = plane * groups
+    draw = (U, SCALE + plane * m, DBIAS, DNUMBERS + plane * m, size, first, groups, m, level)
     slopes, drift = slopes_of_range(
-        K + plane // key_heads * k_batch + plane % key_heads * k_head, U,
-        SEEN + plane // key_heads * m, SCALE + plane * m, DBIAS, DNUMBERS + plane * m, size,
-        tl.load(STATS + plane * (BLOCK_D + 2) + columns), columns, begin,
-        tl.minimum(begin + SHARE, m), k_row, plane * groups, groups, m, level,
+        K, SEEN, draw, mean, columns, begin, tl.minimum(begin + SHARE, m), k_row, m,
         HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
     )  # fmt: skip
     SUMS += (plane * tl.num_programs(1) + tl.program_id(1)) * (BLOCK_D + 2)
@@ -122,6 +117,7 @@ def draw_backward(
     SEEN += batch * m
     SCALE, STATS = SCALE + plane * m, STATS + plane * (BLOCK_D + 2)
     DNUMBERS += plane * m
+    draw = (U, SCALE, DBIAS, DNUMBERS, size, plane * groups, groups, m, level)
     columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
     mean, count = tl.load(STATS + columns), tl.load(STATS + BLOCK_D + 1)
     to_energy = -2.0 / tl.load(STATS + BLOCK_D)
@@ -131,8 +127,7 @@ def draw_backward(
     if IS_CENTRED:
         if IS_WHOLE:
             common, drift = slopes_of_range(
-                K, U, SEEN, SCALE, DBIAS, DNUMBERS, size, mean, columns, 0, m, k_row,
-                plane * groups, groups, m, level,
+                K, SEEN, draw, mean, columns, 0, m, k_row, m,
                 HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
             )  # fmt: skip
         else:
@@ -153,12 +148,9 @@ def draw_backward(
     begin = tl.program_id(1) * SHARE
     for start in range(begin, tl.minimum(begin + SHARE, m), BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        seen = load_seen(SEEN, keys, m, HAS_MASK)
+        seen = keys_seen(SEEN, keys, m, 1, HAS_MASK)
         k = load_keys(K, keys, columns, k_row, seen, HEAD_DIM)
-        slope, scale = slopes_of(
-            U, SCALE, DBIAS, DNUMBERS, size, keys, seen, plane * groups, groups, m, level,
-            HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
-        )  # fmt: skip
+        slope, scale = slopes_of(draw, keys, seen, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT)
         slopes += slope
         each = (slope * scale * factor - common) * to_energy
         dk = (k.to(tl.float32) - mean[None, :]) * each[:, None] - drift[None, :]

@@ -12,25 +12,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from babn.distributions.kl import EULER
 from babn.kernels.backward import attend_backward_columns, attend_backward_rows
+from babn.kernels.flags import Method, compiled_for
 from babn.kernels.forward import attend_forward
 from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
-    Method,
     Operator,
     broadcast,
     ceil_div,
-    compiled_for,
-    numbers_of,
     token_by_token,
 )
 from babn.kernels.prior import prior_of_keys, prior_of_keys_backward
-from babn.kernels.settings import ROWS_OF_A_PART, examples_at_a_time, settings_of
+from babn.kernels.settings import ROWS_OF_A_PART, examples_at_a_time, numbers_of, settings_of
 
 ROW_NUMBERS = 5
 """Numbers of each row that forward keeps for backward; `parts_of_stats` lists them."""
@@ -71,26 +68,22 @@ def pair_attention(
     batch, heads, n, _ = q.shape
     key_heads, m = k.shape[1], k.shape[2]
     out, kl, stats = _results(q, k, v, network)
-    row_count, prior_count = kl.numel(), batch * key_heads * m
+    if network is not None:
+        prior_of_keys(k, network, mask, stats, ROW_NUMBERS * kl.numel())
+    count = _logits_per_pair(upward, maps, heads, m)
     if upward is not None and maps is not None:
         upward = logits_over_heads(upward, maps)
-    if network is not None:
-        prior_of_keys(k, network, mask, stats, ROW_NUMBERS * row_count)
-    count = 0 if upward is None else upward.shape[3] // m
     flags, options = compiled_for(
         "forward" if maps is None else "forward over heads", q, v, m, mask, bias,
         Method(settings, network is not None, count, maps is not None),
     )  # fmt: skip
     logits = q if upward is None else upward
-    seen, mask_strides = broadcast(mask, q)
-    added, bias_strides = broadcast(bias, q)
+    optional, optional_strides, per_seed = _optional(q, mask, bias, seeds)
     launch_forward(
         (ceil_div(n, flags.BLOCK_M) * batch * heads, 1),
-        ((q, k, v, logits, seen, added, q if seeds is None else seeds), (out, stats, kl)),
-        ((q.stride(), k.stride(), v.stride(), out.stride(), logits.stride(), mask_strides,
-          bias_strides),
-         (heads, heads // key_heads, n, m, row_count, prior_count,
-          1 if seeds is None else batch // len(seeds)),
+        ((q, k, v, logits, *optional), (out, stats, kl)),
+        ((q.stride(), k.stride(), v.stride(), out.stride(), logits.stride(), *optional_strides),
+         (heads, heads // key_heads, n, m, kl.numel(), batch * key_heads * m, per_seed),
          (*numbers_of(settings), math.lgamma(settings.alpha) - EULER - 1)),
         options,
     )  # fmt: skip
@@ -154,12 +147,9 @@ def pair_attention_backward(
     size = part_size(q, m, maps)
     weights = q.new_empty(size, heads, n, m)
     dscores = q.new_empty(size if bias is None else batch, heads, n, m)
-    dupward, dmaps, logits, dlogits = None, list[Tensor](), q, q
-    if upward is not None and maps is None:
-        dupward = dlogits = torch.empty_like(upward)
-        logits = upward
-    elif upward is not None:
-        dupward = upward.new_empty(upward.shape)
+    dupward = None if upward is None else _gradient_of(upward, maps)
+    dmaps = None
+    logits, dlogits = (q, q) if upward is None or dupward is None else (upward, dupward)
     count = _logits_per_pair(upward, maps, heads, m)
     method = Method(settings, network is not None, count, maps is not None)
     flags, options = compiled_for(
@@ -168,21 +158,20 @@ def pair_attention_backward(
     column_flags, column_options = compiled_for("columns", q, v, m, mask, bias)
     parts = ceil_div(n, flags.BLOCK_M) * flags.BLOCK_M // ROWS_OF_A_PART
     dprior = q if network is None else stats.new_empty(batch, heads, parts, m)
-    seen, mask_strides = broadcast(mask, q)
-    added, bias_strides = broadcast(bias, q)
-    rows_per_seed = 1 if seeds is None else batch // len(seeds)
+    optional, optional_strides, per_seed = _optional(q, mask, bias, seeds)
     for first in range(0, max(batch, 1), max(size, 1)):
         part = min(size, batch - first)
+        here = slice(first, first + part)
         if upward is not None and maps is not None:
             # These logits are not needed again; the kernel overwrites them.
-            logits = dlogits = logits_over_heads(upward[first : first + part], maps)
+            logits = dlogits = logits_over_heads(upward[here], maps)
         launch_rows(
             (ceil_div(n, flags.BLOCK_M) * part * heads, 1),
-            ((q, k, v, logits, seen, added, q if seeds is None else seeds),
-             (out, stats, dout, dkl), (dlogits, weights, dscores, dprior, dq)),
+            ((q, k, v, logits, *optional), (out, stats, dout, dkl),
+             (dlogits, weights, dscores, dprior, dq)),
             ((q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), dkl.stride(),
-              dq.stride(), logits.stride(), mask_strides, bias_strides),
-             (heads, heads // key_heads, n, m, row_count, parts, rows_per_seed), first, whole),
+              dq.stride(), logits.stride(), *optional_strides),
+             (heads, heads // key_heads, n, m, row_count, parts, per_seed), first, whole),
             options,
         )  # fmt: skip
         launch_columns(
@@ -193,17 +182,16 @@ def pair_attention_backward(
             column_options,
         )  # fmt: skip
         if upward is not None and maps is not None and dupward is not None:
-            here = slice(first, first + part)
-            dmaps.append(logits_over_heads_backward(upward[here], maps, dlogits, dupward[here]))
+            more = logits_over_heads_backward(upward[here], maps, dlogits, dupward[here])
+            dmaps = more if dmaps is None else dmaps + more
     if key_heads < heads:
         dk, dv = (x.unflatten(1, (key_heads, -1)).sum(2).contiguous() for x in (dk, dv))
-    found = [dq, dk, dv] if dupward is None else [dq, dk, dv, dupward]
-    if maps is not None:
-        found.append(dmaps[0] if len(dmaps) == 1 else torch.stack(dmaps).sum(0))
+    dnetwork = None
     if network is not None:
         start = ROW_NUMBERS * row_count
-        found.append(prior_of_keys_backward(k, network, mask, stats, start, dprior, dkl, dk))
-    return found if bias is None else [*found, dscores]
+        dnetwork = prior_of_keys_backward(k, network, mask, stats, start, dprior, dkl, dk)
+    dbias = None if bias is None else dscores
+    return [x for x in (dq, dk, dv, dupward, dmaps, dnetwork, dbias) if x is not None]
 
 
 @pair_attention_backward.register_fake
@@ -219,11 +207,26 @@ def _(
         dk, dv = (q.new_empty(x.shape) for x in (k, v))
     found = [token_by_token(q), dk, dv]
     if upward is not None:
-        found.append(torch.empty_like(upward) if maps is None else upward.new_empty(upward.shape))
+        found.append(_gradient_of(upward, maps))
     for x in (maps, network):
         if x is not None:
             found.append(x.new_empty(x.shape, dtype=torch.float32))
     return found if bias is None else [*found, q.new_empty(*q.shape[:3], m)]
+
+
+def _optional(
+    q: Tensor, mask: Tensor | None, bias: Tensor | None, seeds: Tensor | None
+) -> tuple[tuple[Tensor, ...], tuple[tuple[int, ...], ...], int]:
+    """Mask, bias and seeds as kernels take them; strides of the first two; examples of a seed."""
+    seen, mask_strides = broadcast(mask, q)
+    added, bias_strides = broadcast(bias, q)
+    per_seed = 1 if seeds is None else len(q) // len(seeds)
+    return (seen, added, q if seeds is None else seeds), (mask_strides, bias_strides), per_seed
+
+
+def _gradient_of(upward: Tensor, maps: Tensor | None) -> Tensor:
+    """An empty tensor, with the strides of logits; the upward state's gradient is contiguous."""
+    return torch.empty_like(upward) if maps is None else upward.new_empty(upward.shape)
 
 
 def _logits_per_pair(upward: Tensor | None, maps: Tensor | None, heads: int, m: int) -> int:
@@ -234,55 +237,36 @@ def _logits_per_pair(upward: Tensor | None, maps: Tensor | None, heads: int, m: 
 
 
 class WeibullAttention(torch.autograd.Function):
-    """Output of a call and the KL of its rows, from the arguments of `weibull_attention`."""
+    """`pair_attention` with gradients, without what backward needs."""
 
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None, maps: Tensor | None,
-        offset: Tensor | None, *rest: Any,
+        network: Tensor | None, mask: Tensor | None, bias: Tensor | None, seeds: Tensor | None,
+        numbers: Sequence[float],
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Attends, and keeps what backward needs."""
-        state = None
-        if offset is not None and upward is not None and maps is not None:
-            state, upward = upward, F.linear(upward, maps, offset)
-        over_heads = maps if state is None else None
-        *others, ctx.numbers = rest
-        out, kl, stats = pair_attention(q, k, v, upward, over_heads, *rest)
-        ctx.save_for_backward(q, k, v, upward, maps, *others, out, stats, state)
+        tensors = q, k, v, upward, maps, network, mask, bias, seeds
+        out, kl, stats = pair_attention(*tensors, numbers)
+        ctx.numbers = numbers
+        ctx.save_for_backward(*tensors, out, stats)
         return out, kl
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor, dkl: Tensor) -> tuple[Any, ...]:
         """Gradients of all tensors but mask and seeds."""
-        *saved, state = ctx.saved_tensors  # once, as activation checkpointing requires
-        q, k, v, upward, maps, network, mask, bias, *rest = saved
+        saved = ctx.saved_tensors  # once, as activation checkpointing requires
+        _, _, _, upward, maps, network, _, bias, *_ = saved
         dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-        over_heads = maps if state is None else None
-        dq, dk, dv, *found = pair_attention_backward(
-            dout, dkl, q, k, v, upward, over_heads, network, mask, bias, *rest, ctx.numbers
-        )
-        dupward = dmaps = doffset = dnetwork = dbias = None
-        if upward is not None:
-            dupward = found.pop(0)
-        if over_heads is not None:
-            dmaps = found.pop(0).to(over_heads.dtype)
-        if network is not None:
-            dnetwork = found.pop(0).to(network.dtype)
-        if bias is not None:
-            dbias = found.pop(0).sum_to_size(bias.shape).to(bias.dtype)
-        if state is not None and dupward is not None:
-            rows = dupward.flatten(0, 2)
-            dupward, dmaps, doffset = (
-                dupward @ maps, rows.t() @ state.flatten(0, 2), rows.sum(0)
-            )  # fmt: skip
-        return dq, dk, dv, dupward, dmaps, doffset, dnetwork, None, dbias, None, None
+        dq, dk, dv, *found = pair_attention_backward(dout, dkl, *saved, ctx.numbers)
+        dupward = None if upward is None else found.pop(0)
+        dmaps = None if maps is None else found.pop(0).to(maps.dtype)
+        dnetwork = None if network is None else found.pop(0).to(network.dtype)
+        dbias = None if bias is None else found.pop(0).sum_to_size(bias.shape).to(bias.dtype)
+        return dq, dk, dv, dupward, dmaps, dnetwork, None, dbias, None, None
 
 
 def weibull_attention(*arguments: Any) -> tuple[Tensor, Tensor]:
-    """Output and KL of the rows, with gradients.
-
-    Takes the arguments of `pair_attention`, with one more behind `maps`: unless it is `None`, these
-    are maps over keys from the state to the logits, and it is their bias.
-    """
+    """Output and KL of the rows, with gradients, from the arguments of `pair_attention`."""
     found: tuple[Tensor, Tensor] = WeibullAttention.apply(*arguments)
     return found

@@ -5,7 +5,7 @@ An eager model spends more time on the calls of many small operations than the G
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -35,16 +35,15 @@ class PairInputs:
 
     Attributes:
         upward: The upward states.
-        maps: For each call its maps over heads, or from its state to shape and scale logits.
-        offsets: The biases of the latter.
+        maps: For each call its maps over heads, or weight and bias of one map over keys, from its
+            state to shape and scale logits, interleaved.
         networks: For each call the prior's MLP.
         seeds: For each call the seeds of its sample.
         numbers: Those of `Settings`, of which the first is the scale of the first call.
     """
 
     upward: UpwardStates | None
-    maps: Sequence[Tensor | None]
-    offsets: Sequence[Tensor | None]
+    maps: Sequence[tuple[Tensor, ...] | None]
     networks: Sequence[Tensor | None]
     seeds: Sequence[Tensor | None]
     numbers: tuple[float, ...]
@@ -70,7 +69,7 @@ def attend(
         query,
         key,
         value,
-        *_shape_and_scale(method, step, shared),
+        *_shape_and_scale(step, shared),
         shared.networks[step],
         inputs.mask,
         inputs.bias,
@@ -116,9 +115,11 @@ def pair_inputs(
     assert isinstance(method, BeliefMethod | BamMethod)
     sets = method.parameter_sets
     nothing: Sequence[Tensor | None] = (None,) * len(sets)
-    networks = maps = offsets = seeds = nothing
+    networks = seeds = nothing
+    maps: Sequence[tuple[Tensor, ...] | None] = (None,) * len(sets)
     if request.with_kl and len(method.prior_nets):
-        networks = for_each_call(method.prior_nets, sets, _network)
+        priors = cast(Iterable[KeyNetwork], method.prior_nets)
+        networks = for_each_call(map(_network, priors), sets)
     if request.sample:
         assert isinstance(noise_source, NoiseSource)
         seeds = noise_source.draw_seeds(first.query.device, len(sets))
@@ -127,27 +128,24 @@ def pair_inputs(
         upward = _upward_states(method, steps, first)
         nets, keys, dtype = method.posterior_nets, first.pairs[-1], first.value.dtype
         if method.config.upward == "heads":
-            maps = for_each_call(nets, sets, lambda net: over_heads(_maps_to_logits(net)))
-        elif upward.rank is None and not method.config.upward_rank:
-            both = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
-            maps, offsets = (for_each_call(each, sets) for each in zip(*both, strict=True))
+            packed = [[over_heads(_maps_to_logits(net)) for net in nets]]
+        else:
+            joint = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
+            packed = [[weight for weight, _ in joint], [bias for _, bias in joint]]
+        maps = tuple(zip(*(for_each_call(each, sets) for each in packed), strict=True))
     numbers = tuple(map(float, _settings(method, first.scale, request)))
-    return PairInputs(upward, maps, offsets, networks, seeds, numbers)
+    return PairInputs(upward, maps, networks, seeds, numbers)
 
 
-def for_each_call(
-    modules: Iterable[Any], sets: Sequence[int], pack: Callable[[Any], Tensor] = lambda x: x
-) -> Sequence[Any]:
+def for_each_call(packed: Iterable[Tensor], sets: Sequence[int]) -> Sequence[Tensor]:
     """A tensor for each call, from those of the parameter sets.
 
     Calls of one set get views of one tensor, so that their gradients are summed at once.
 
     Args:
-        modules: One of each set.
+        packed: The tensor of each set.
         sets: The set of each call.
-        pack: Makes a tensor of a module.
     """
-    packed = [pack(each) for each in modules]
     views = [
         iter(x.expand(sets.count(own), *x.shape).unbind() if sets.count(own) > 1 else (x,))
         for own, x in enumerate(packed)
@@ -171,7 +169,7 @@ def _upward_states(method: BeliefMethod, maps: list[AxisMap], first: Inputs) -> 
 
         steps = _stacked(maps, lambda each: over_heads([each]))
         states = upward_over_heads(top, steps.expand(len(maps), *steps.shape[1:]))
-    elif config.upward == "heads" or config.upward_rank or torch.compiler.is_compiling():
+    elif config.upward == "heads" or torch.compiler.is_compiling():
         return UpwardStates(upward_path(maps, top, mask), rank, config.upward_share)
     else:
         keys = top.shape[-1]
@@ -194,20 +192,19 @@ def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
     return normalize(scores.phi, scores.mask).to(inputs.value.dtype)
 
 
-def _shape_and_scale(
-    method: BeliefMethod | BamMethod, step: int, shared: PairInputs
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The upward state and the maps over heads or to the logits; or the logits themselves."""
-    if shared.upward is None or not isinstance(method, BeliefMethod):
-        return None, None, None
-    h = shared.upward.at(step)
-    if shared.maps[step] is not None:
-        return h, shared.maps[step], shared.offsets[step]
-    maps = _maps_to_logits(method.encoder(step))
-    if shared.upward.rank is None:
-        return joint_map(maps, h), None, None
-    in_order = [from_ranks(each(h), shared.upward.rank) for each in maps]
-    return torch.stack(in_order, -1).flatten(-2), None, None
+def _shape_and_scale(step: int, shared: PairInputs) -> tuple[Tensor | None, Tensor | None]:
+    """Shape and scale logits; or the upward state and its maps over heads."""
+    maps = shared.maps[step]
+    if shared.upward is None or maps is None:
+        return None, None
+    h, rank = shared.upward.at(step), shared.upward.rank
+    if len(maps) == 1:
+        return h, maps[0]
+    logits = F.linear(h, *maps)
+    if rank is not None:
+        each = logits.unflatten(-1, (h.shape[-1], -1)).unbind(-1)
+        logits = torch.stack([from_ranks(x, rank) for x in each], -1).flatten(-2)
+    return logits, None
 
 
 def _maps_to_logits(encoder: Any) -> list[AxisMap]:
@@ -218,19 +215,6 @@ def _maps_to_logits(encoder: Any) -> list[AxisMap]:
 def over_heads(maps: Sequence[AxisMap]) -> Tensor:
     """Maps over heads, one below the other, with the bias as the last column."""
     return torch.cat([torch.cat([each.weight, each.bias.unsqueeze(1)], 1) for each in maps])
-
-
-def joint_map(maps: Sequence[AxisMap], h: Float[Tensor, "batch head query key"]) -> Tensor:
-    """Several maps over keys in one product, their results interleaved by key."""
-    keys = h.shape[-1]
-    if not maps[0].rank:
-        return F.linear(h, *joint_weights(maps, keys, h.dtype))
-    maps[0].check_length(keys)
-    bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten().to(h.dtype)
-    inner = torch.cat([each.inner[:, :keys] for each in maps]).to(h.dtype)
-    outer = torch.block_diag(*(each.outer[:keys] for each in maps)).to(h.dtype)
-    outer = outer.unflatten(0, (len(maps), keys)).transpose(0, 1).flatten(0, 1)
-    return F.linear(F.linear(h, inner), outer, bias)
 
 
 def joint_weights(

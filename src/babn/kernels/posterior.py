@@ -12,32 +12,27 @@ import math
 import triton
 import triton.language as tl
 
-from babn.attention import belief, keys
-from babn.kernels.settings import Shape
+from babn.attention import belief
 from babn.kernels.special import (
     EULER,
-    LARGEST_NOISE,
     LN2,
     LOG2_E,
+    SMALLEST_K,
+    digamma,
     digamma_1p,
     gamma_1p,
     inverse_moment,
     log2,
+    log_gamma,
     log_gamma_1p,
-    moment_rest,
-    moment_rest_slope,
+    log_moment,
+    log_moment_slope,
     moment_slope,
     reciprocal,
     softplus,
     softplus_and_slope,
-    stirling_rest,
-    stirling_rest_slope,
 )
 
-FIXED = tl.constexpr(Shape.FIXED.value)
-UPWARD = tl.constexpr(Shape.UPWARD.value)
-
-SMALLEST_K = tl.constexpr(keys.SMALLEST_K)
 LARGEST_PHI = tl.constexpr(belief.LARGEST_PHI / math.log(2))
 """Ceiling of raw scores in the shape, to base 2."""
 
@@ -119,12 +114,12 @@ def shape(
     With LARGE_K the caller uses it only if it is at least 1. Forward passes rho, backward rho times
     log 2 with the term of the upward path divided by log 2; the same holds for sigma.
     """
-    if SHAPE_TYPE == FIXED:
+    if SHAPE_TYPE == "fixed":
         return fixed_k, 0.0
     else:
         bare = tl.exp2(phi if IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
         k = bare
-        if SHAPE_TYPE == UPWARD:
+        if SHAPE_TYPE == "upward":
             k = shape_term * rho_ln2 + bare
         if not LARGE_K:
             k = tl.maximum(k, SMALLEST_K)
@@ -137,36 +132,6 @@ def inverse(k):
     more = 1.0 + k
     r = reciprocal(k * more)
     return r * more, r * k * k
-
-
-@triton.jit
-def log_gamma(t, y, log_y):
-    """Log-gamma of 1 + t."""
-    return stirling_rest(y) - (t + 0.5) * log_y - t * LOG2_E
-
-
-@triton.jit
-def digamma(t, y, log_y):
-    """Digamma of 1 + t."""
-    return (t + 0.5) * y - 1.0 - log_y * LN2 - y * y * stirling_rest_slope(y)
-
-
-@triton.jit
-def log_moment(t, y, log_y, IS_TRUNCATED: tl.constexpr):
-    """Base-2 log of the noise's mean factor."""
-    if IS_TRUNCATED:
-        return t * LARGEST_NOISE + log_y + moment_rest(y)
-    else:
-        return log_gamma(t, y, log_y)
-
-
-@triton.jit
-def log_moment_slope(t, y, log_y, IS_TRUNCATED: tl.constexpr):
-    """The derivative in t of its natural logarithm."""
-    if IS_TRUNCATED:
-        return LARGEST_NOISE * LN2 - y - y * y * moment_rest_slope(y)
-    else:
-        return digamma(t, y, log_y)
 
 
 @triton.jit

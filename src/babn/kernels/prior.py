@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from babn.kernels.flags import LARGE_HEAD
 from babn.kernels.launch import (
     CACHED_LAUNCHES,
-    LARGE_HEAD,
     Launcher,
     block,
     broadcast,
@@ -21,9 +21,18 @@ from babn.kernels.launch import (
     precision,
 )
 from babn.kernels.posterior import alpha_digamma_of, prior_rest
-from babn.kernels.settings import MaskType, mask_type
+from babn.kernels.settings import MaskType, Precision, mask_type
 from babn.kernels.special import LOG2_E, log2
-from babn.kernels.tiles import BOTTOM, LOWEST, at_head, dot, load_rows, store_rows
+from babn.kernels.tiles import (
+    BOTTOM,
+    LOWEST,
+    at_head,
+    dot,
+    keys_seen,
+    load_mlp,
+    load_rows,
+    store_rows,
+)
 
 KEYS, WARPS = 64, 4
 """Keys in a block, and warps of its program."""
@@ -47,28 +56,15 @@ class MlpFlags:
     SHARE: int
     HAS_MASK: bool
     IS_NORMALIZED: bool
-    PRECISION: int
+    PRECISION: Precision
 
 
 @triton.jit
 def load_network(NETWORK, columns, units, TYPE: tl.constexpr, C: tl.constexpr):
-    """Weights of the two layers, zero beyond their sizes; that of the first in the type TYPE."""
-    W1, B1 = NETWORK, NETWORK + C.HIDDEN * C.HEAD_DIM
-    W2 = B1 + C.HIDDEN
-    inside = (units < C.HIDDEN)[:, None] & (columns < C.HEAD_DIM)[None, :]
-    w1 = tl.load(W1 + units[:, None] * C.HEAD_DIM + columns[None, :], mask=inside, other=0.0)
-    b1 = tl.load(B1 + units, mask=units < C.HIDDEN, other=0.0)
-    w2 = tl.load(W2 + units, mask=units < C.HIDDEN, other=0.0)
-    return w1.to(TYPE), b1.to(tl.float32), w2.to(tl.float32)
-
-
-@triton.jit
-def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
-    """The keys that take part."""
-    seen = keys < m
-    if HAS_MASK:
-        seen = tl.load(MASK + keys * stride, mask=seen, other=0) != 0
-    return seen
+    """Weights of the two layers and the first bias; the first weight in the type TYPE."""
+    B1 = NETWORK + C.HIDDEN * C.HEAD_DIM
+    w1, b1, w2 = load_mlp(NETWORK, B1, B1 + C.HIDDEN, columns, units, C.HEAD_DIM, C.HIDDEN)
+    return w1.to(TYPE), b1, w2
 
 
 @triton.jit
@@ -209,7 +205,7 @@ launch_read_backward = Launcher(read_keys_backward)
 
 
 @lru_cache(CACHED_LAUNCHES)
-def _flags(size: int, d: int, width: int, mask: MaskType, products: int) -> MlpFlags:
+def _flags(size: int, d: int, width: int, mask: MaskType, products: Precision) -> MlpFlags:
     """Sizes of the MLP; the softmax is left to the rows where queries see different keys."""
     hidden = (size - 1) // (d + 2)
     return MlpFlags(
@@ -219,8 +215,8 @@ def _flags(size: int, d: int, width: int, mask: MaskType, products: int) -> MlpF
         BLOCK_H=block(hidden),
         BLOCK_N=KEYS // 2 if block(d) * width >= LARGE_HEAD else KEYS,
         SHARE=SHARE,
-        HAS_MASK=mask == MaskType.KEYS,
-        IS_NORMALIZED=mask != MaskType.PAIRS,
+        HAS_MASK=mask == "keys",
+        IS_NORMALIZED=mask != "pairs",
         PRECISION=products,
     )
 

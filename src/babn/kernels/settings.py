@@ -3,55 +3,25 @@
 Needs no Triton.
 """
 
-from enum import IntEnum
+import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+ShapeType = Literal["fixed", "scores", "upward"]
+"""Where the Weibull shape k comes from: a number, the scores alone, or scores and upward path."""
 
-class Shape(IntEnum):
-    """Where the Weibull shape k comes from."""
+PriorType = Literal["none", "constant", "keys", "rows"]
+"""The prior of the KL: no KL; a number; or shapes from the keys, normalised over all of them or
+over those that each row sees."""
 
-    FIXED = 0
-    """One number."""
-    SCORES = 1
-    """The scores alone."""
-    UPWARD = 2
-    """Scores and upward path."""
+MaskType = Literal["none", "keys", "pairs"]
+"""What a mask distinguishes."""
 
-
-class Prior(IntEnum):
-    """Which prior the KL is computed from."""
-
-    NONE = 0
-    """No KL."""
-    CONTEXTUAL = 1
-    """Shapes from the keys, normalised over all of them."""
-    CONSTANT = 2
-    """One number."""
-    ROWWISE = 3
-    """Shapes from the keys, normalised over those that each row sees."""
-
-
-class MaskType(IntEnum):
-    """Which pairs a mask distinguishes."""
-
-    NONE = 0
-    PAIRS = 1
-    KEYS = 2
-
-
-class Precision(IntEnum):
-    """How products of matrices are computed."""
-
-    HALF = 0
-    """In half precision."""
-    IEEE = 1
-    """In float32 with all digits."""
-    TF32 = 2
-    """In float32 rounded to TF32."""
-
+Precision = Literal["half", "ieee", "tf32"]
+"""How products of matrices are computed: in half precision, or in float32 with all digits or
+rounded to TF32."""
 
 LARGE_RHO = 8.0
 """From this rho on kernels first assume that all k are at least 1, and repeat a block of queries
@@ -88,29 +58,29 @@ class Settings(NamedTuple):
     with_kl: bool
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ShapeType:
         """Where the Weibull shape comes from."""
         if self.fixed_k > 0:
-            return Shape.FIXED
-        return Shape.UPWARD if self.rho > 0 else Shape.SCORES
+            return "fixed"
+        return "upward" if self.rho > 0 else "scores"
 
-    def prior(self, has_network: bool, mask: MaskType) -> Prior:
+    def prior(self, has_network: bool, mask: MaskType) -> PriorType:
         """The kind of prior."""
         if not self.with_kl:
-            return Prior.NONE
+            return "none"
         if not has_network:
-            return Prior.CONSTANT
-        return Prior.ROWWISE if mask == MaskType.PAIRS else Prior.CONTEXTUAL
+            return "constant"
+        return "rows" if mask == "pairs" else "keys"
 
-    def complete(self, prior: Prior) -> bool:
+    def complete(self, prior: PriorType) -> bool:
         """Whether the gradients of log softmax scores are also those of the scores.
 
         They are where scores are not normalised, or where those of a row sum to zero. Those through
         the logits do. Those of the KL are the difference of two distributions over keys, if
         expected weights are the scores themselves and the prior's shapes sum to one.
         """
-        sums_to_zero = self.beta == 1 and prior in (Prior.CONTEXTUAL, Prior.ROWWISE)
-        plain = self.shape == Shape.FIXED and self.sigma == 0 and not self.own_moment
+        sums_to_zero = self.beta == 1 and prior in ("keys", "rows")
+        plain = self.shape == "fixed" and self.sigma == 0 and not self.own_moment
         return not self.normalized or (plain and (sums_to_zero or not self.with_kl))
 
 
@@ -121,11 +91,24 @@ def settings_of(numbers: tuple[float, ...]) -> Settings:
     return Settings(scale, rho, fixed_k, sigma, beta, alpha, *map(bool, flags))
 
 
+@lru_cache(512)
+def numbers_of(settings: Settings) -> tuple[float, ...]:
+    """The numbers of a call as kernels take them, with logarithms to base 2."""
+    return (
+        settings.scale / math.log(2),
+        settings.rho * math.log(2),
+        max(settings.fixed_k, 1e-4),
+        settings.sigma * math.log(2),
+        math.log2(settings.beta),
+        settings.alpha,
+    )
+
+
 def mask_type(mask: Tensor | None) -> MaskType:
     """The kind of a mask."""
     if mask is None:
-        return MaskType.NONE
-    return MaskType.PAIRS if mask.shape[1] > 1 or mask.shape[2] > 1 else MaskType.KEYS
+        return "none"
+    return "pairs" if mask.shape[1] > 1 or mask.shape[2] > 1 else "keys"
 
 
 LARGEST_PART = 3 * 2**27

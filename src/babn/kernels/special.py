@@ -26,6 +26,7 @@ import os
 import triton
 import triton.language as tl
 
+from babn.attention import keys
 from babn.distributions import kl
 from babn.distributions.noise import HIGH
 
@@ -35,6 +36,7 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 LN2 = tl.constexpr(math.log(2))
 LOG2_E = tl.constexpr(1 / math.log(2))
 EULER = tl.constexpr(kl.EULER)
+SMALLEST_K = tl.constexpr(keys.SMALLEST_K)
 
 LARGEST_NOISE = tl.constexpr(math.log2(-math.log1p(-HIGH)))
 """The largest base-2 log of truncated exponential noise."""
@@ -148,6 +150,36 @@ def moment_rest_slope(y):
     m = m * z + 0.3927436434
     m = m * z - 1.324015988
     return m * z + 1.160111392
+
+
+@triton.jit
+def log_gamma(t, y, log_y):
+    """Base-2 logarithm of Gamma(1 + t), from y = 1 / (1 + t) and its base-2 logarithm."""
+    return stirling_rest(y) - (t + 0.5) * log_y - t * LOG2_E
+
+
+@triton.jit
+def digamma(t, y, log_y):
+    """Digamma of 1 + t."""
+    return (t + 0.5) * y - 1.0 - log_y * LN2 - y * y * stirling_rest_slope(y)
+
+
+@triton.jit
+def log_moment(t, y, log_y, IS_TRUNCATED: tl.constexpr):
+    """Base-2 log of the noise's mean factor."""
+    if IS_TRUNCATED:
+        return t * LARGEST_NOISE + log_y + moment_rest(y)
+    else:
+        return log_gamma(t, y, log_y)
+
+
+@triton.jit
+def log_moment_slope(t, y, log_y, IS_TRUNCATED: tl.constexpr):
+    """The derivative in t of its natural logarithm."""
+    if IS_TRUNCATED:
+        return LARGEST_NOISE * LN2 - y - y * y * moment_rest_slope(y)
+    else:
+        return digamma(t, y, log_y)
 
 
 @triton.jit

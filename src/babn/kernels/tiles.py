@@ -1,17 +1,9 @@
-"""Operations of all kernels on a tile of query-key pairs: load, mask, score, normalise, store."""
+"""Operations of all kernels on a tile: load, mask, score, normalise, store."""
 
 import triton
 import triton.language as tl
 
-from babn.kernels.settings import MaskType, Precision, Prior
 from babn.kernels.special import LOG2_E
-
-CONTEXTUAL = tl.constexpr(Prior.CONTEXTUAL.value)
-CONSTANT = tl.constexpr(Prior.CONSTANT.value)
-ROWWISE = tl.constexpr(Prior.ROWWISE.value)
-MASK_OF_PAIRS = tl.constexpr(MaskType.PAIRS.value)
-MASK_OF_KEYS = tl.constexpr(MaskType.KEYS.value)
-IEEE = tl.constexpr(Precision.IEEE.value)
 
 LOWEST = tl.constexpr(-1e30)
 """Stands for minus infinity, differences of which are NaN."""
@@ -67,11 +59,16 @@ def load_rows(
 
 
 @triton.jit
-def store_rows(X, rows, columns, stride, row_count, values, SIZE: tl.constexpr):
-    """Stores rows in the precision of the tensor."""
-    inside = (rows[:, None] < row_count) & (columns[None, :] < SIZE)
+def store_rows(
+    X, rows, columns, stride, row_count, values, SIZE: tl.constexpr, EVEN: tl.constexpr = False
+):
+    """Stores rows in the precision of the tensor; EVEN if the block has no others."""
     at = X + rows[:, None] * stride + columns[None, :]
-    tl.store(at, values.to(X.dtype.element_ty), mask=inside)
+    if EVEN:
+        tl.store(at, values.to(X.dtype.element_ty))
+    else:
+        inside = (rows[:, None] < row_count) & (columns[None, :] < SIZE)
+        tl.store(at, values.to(X.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -133,12 +130,29 @@ def store_pairs(X, offsets, values, inside, EVEN_MN: tl.constexpr):
 
 
 @triton.jit
+def keys_seen(MASK, keys, m, stride, HAS_MASK: tl.constexpr):
+    """The keys that take part, under a mask of keys."""
+    seen = keys < m
+    if HAS_MASK:
+        seen = tl.load(MASK + keys * stride, mask=seen, other=0) != 0
+    return seen
+
+
+@triton.jit
+def load_mlp(W1, B1, W2, columns, units, SIZE: tl.constexpr, HIDDEN: tl.constexpr):
+    """Weights of the two layers of the prior's MLP and the first bias, zero beyond their sizes."""
+    inside = (units < HIDDEN)[:, None] & (columns < SIZE)[None, :]
+    w1 = tl.load(W1 + units[:, None] * SIZE + columns[None, :], mask=inside, other=0.0)
+    b1 = tl.load(B1 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
+    w2 = tl.load(W2 + units, mask=units < HIDDEN, other=0.0).to(tl.float32)
+    return w1, b1, w2
+
+
+@triton.jit
 def visible(MASK, strides, rows, keys, n, m, C: tl.constexpr):
     """The pairs of a tile that take part, or one row for all queries."""
-    inside = (keys < m)[None, :]
-    if C.MASK_TYPE == MASK_OF_KEYS:
-        inside = (tl.load(MASK + keys * strides[3], mask=keys < m, other=0) != 0)[None, :]
-    elif C.MASK_TYPE == MASK_OF_PAIRS:
+    inside = keys_seen(MASK, keys, m, strides[3], C.MASK_TYPE == "keys")[None, :]
+    if C.MASK_TYPE == "pairs":
         inside = (rows < n)[:, None] & inside
         offsets = pair_offsets(rows, keys, strides[2], strides[3])
         if C.EVEN_MN:
@@ -149,9 +163,9 @@ def visible(MASK, strides, rows, keys, n, m, C: tl.constexpr):
 
 
 @triton.jit
-def where_seen(seen, x, other, ALL_SEEN: tl.constexpr):
+def where_seen(seen, x, other, C: tl.constexpr):
     """`x` at pairs that take part, unless all do."""
-    if ALL_SEEN:
+    if C.EVEN_MN and C.MASK_TYPE == "none":
         return x
     else:
         return tl.where(seen, x, other)
@@ -160,7 +174,7 @@ def where_seen(seen, x, other, ALL_SEEN: tl.constexpr):
 @triton.jit
 def dot(a, b, PRECISION: tl.constexpr):
     """A product of matrices, of float32 with all digits or in TF32."""
-    return tl.dot(a, b, input_precision="ieee" if PRECISION == IEEE else "tf32")
+    return tl.dot(a, b, input_precision="ieee" if PRECISION == "ieee" else "tf32")
 
 
 @triton.jit
@@ -181,23 +195,23 @@ def load_prior(PRIOR, keys, m):
 
 
 @triton.jit
-def log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN: tl.constexpr):
+def log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, C: tl.constexpr):
     """Base-2 logarithms of shapes, normalised over the keys that each row sees."""
-    return where_seen(seen, LOG2_E * load_prior(PRIOR, keys, m) - prior_lse[:, None], 0.0, ALL_SEEN)
+    return where_seen(seen, LOG2_E * load_prior(PRIOR, keys, m) - prior_lse[:, None], 0.0, C)
 
 
 @triton.jit
-def prior_shape(PRIOR, keys, m, seen, prior_lse, PRIOR_TYPE: tl.constexpr, ALL_SEEN: tl.constexpr):
+def prior_shape(PRIOR, keys, m, seen, prior_lse, C: tl.constexpr):
     """The prior's shapes."""
-    if PRIOR_TYPE == ROWWISE:
-        return tl.exp2(log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, ALL_SEEN))
+    if C.PRIOR_TYPE == "rows":
+        return tl.exp2(log_shape_of_rows(PRIOR, keys, m, seen, prior_lse, C))
     else:
         return load_prior(PRIOR, keys, m)
 
 
 @triton.jit
-def add_exponentials(top, total, x, seen, ALL_SEEN: tl.constexpr):
+def add_exponentials(top, total, x, seen, C: tl.constexpr):
     """One step of an online log-sum-exp to base 2, whose maximum starts at `BOTTOM`."""
-    x = where_seen(seen, x, LOWEST, ALL_SEEN)
+    x = where_seen(seen, x, LOWEST, C)
     higher = tl.maximum(top, tl.max(x, 1))
     return higher, total * tl.exp2(top - higher) + tl.sum(tl.exp2(x - higher[:, None]), 1)
