@@ -13,10 +13,6 @@ import noise_results
 import paper_results
 
 from babn.benchmark.results import TITLES, ratio, rows_of, shown
-from babn.benchmark.steps import Size, model_config
-from babn.benchmark.suite import Row
-from babn.estimate.estimates import Estimate, estimates
-from babn.estimate.sizes import Workload, shape_of
 from babn.evaluation.tables import Table
 
 RESULTS = Path(__file__).parent / "results"
@@ -37,7 +33,6 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "routes", cheaper()
-    yield "docs/scale.md", "compared", compared()
 
 
 def results(name: str) -> dict[str, Any]:
@@ -221,46 +216,3 @@ def cheaper() -> str:
         lines.append(line)
     heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
     return f"{measured_with(found)}\n\n{Table(['x softmax', *heading], lines).markdown()}"
-
-
-ESTIMATED = {
-    "softmax": "softmax",
-    "BAM": "BAM",
-    "BABN heads": "BABN per pair, heads",
-    "BABN pairs": "BABN per pair, keys",
-}
-"""Methods as `babn bench` and as `babn estimate` call them."""
-
-COMPARED = ("GiB, estimate", "GiB", "ms, estimate", "GPU ms", "estimate / GPU")
-
-
-def compared() -> str:
-    """Measured training steps beside their estimates."""
-    steps = [
-        row
-        for row in rows_of(results("bench"))
-        if (row.task, row.form) == ("train", "graphs") and row.name in ESTIMATED and row.cost
-    ]
-    lines = [_compared(row, estimated(row.size)) for row in steps]
-    return Table(["attention", "tokens", *COMPARED], lines).markdown()
-
-
-def estimated(size: Size) -> dict[str, Estimate]:
-    """Estimates of a training step of the model that the benchmark runs, by method."""
-    work = Workload(batch=size.batch, length=size.length, train=True)
-    shape = shape_of(model_config(size), "ALBERT-base")
-    return {each.name: each for each in estimates(shape, work)}
-
-
-def _compared(row: Row, found: dict[str, Estimate]) -> list[str]:
-    estimate, cost = found[ESTIMATED[row.name]], row.cost
-    assert cost is not None and cost.busy is not None and cost.memory is not None
-    return [
-        row.name,
-        str(row.size.length),
-        f"{estimate.memory.total / 2**30:.2f}",
-        f"{cost.memory / 2**30:.2f}",
-        f"{1e3 * estimate.seconds:.1f}",
-        f"{1e3 * cost.busy:.1f}",
-        f"{estimate.seconds / cost.busy:.2f}",
-    ]
