@@ -12,7 +12,7 @@ import map_content
 import noise_results
 import paper_results
 
-from babn.benchmark.results import TITLES, ratio, rows_of, shown
+from babn.benchmark.results import ratio, rows_of, tables
 from babn.evaluation.tables import Table
 
 RESULTS = Path(__file__).parent / "results"
@@ -187,13 +187,9 @@ def costs_in_short() -> str:
 def costs(name: str) -> str:
     """Everything that `babn bench` measured."""
     found = results(name)
-    rows = rows_of(found)
     parts = [measured_with(found)]
-    for model, task in [(model, task) for model in ("albert", "llama") for task in TITLES]:
-        headings, lines = shown([row for row in rows if row.size.model == model], task)
-        if lines:
-            title = TITLES[task] + (", decoder of 1B parameters" if model == "llama" else "")
-            parts += [f"{title}:", Table(headings, lines).markdown().strip()]
+    for title, headings, lines in tables(rows_of(found)):
+        parts += [f"{title}:", Table(headings, lines).markdown().strip()]
     return "\n\n".join(parts)
 
 

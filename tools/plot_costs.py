@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from babn import plots
-from babn.benchmark.results import rows_of
-from babn.benchmark.suite import Row
+from babn.benchmark.results import Row, rows_of
 from babn.plots.figures import drawing, line_look, new_figure
 
 ROOT = Path(__file__).parents[1]

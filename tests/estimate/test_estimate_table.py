@@ -8,9 +8,8 @@ import torch
 import transformers as hf
 
 import babn
-from babn.benchmark.results import rows_of
+from babn.benchmark.results import Row, rows_of
 from babn.benchmark.steps import model_config
-from babn.benchmark.suite import Row
 from babn.errors import ConfigError
 from babn.estimate import costs
 from babn.estimate.costs import Estimate, estimates, table
