@@ -26,7 +26,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/uncertainty.md", "noise", noise()
     yield "docs/uncertainty.md", "structures", noise_results.table(results("noise-ablation"))
     yield "docs/uncertainty.md", "content", content()
-    yield "docs/kernels.md", "forms", costs("bench-forms") if has_forms() else ""
+    yield "docs/kernels.md", "forms", costs("bench-forms")
     yield "docs/paper_as_written.md", "runs", as_written()
     yield "docs/paper_as_written.md", "lengths", lengths()
     yield "docs/paper_as_written.md", "floor", floor_of_k()
@@ -39,11 +39,6 @@ def results(name: str) -> dict[str, Any]:
     """A file of results."""
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
-
-
-def has_forms() -> bool:
-    """Whether eager and compiled models were measured."""
-    return (RESULTS / "bench-forms.json").exists()
 
 
 def noise() -> str:
@@ -166,21 +161,18 @@ IN_SHORT = {
 
 
 def costs_in_short() -> str:
-    """Time of a training step relative to softmax, with a row for each method.
-
-    Compiled models, or CUDA graphs where these were not measured.
-    """
-    name = "bench-forms" if has_forms() else "bench"
-    rows = [row for row in rows_of(results(name)) if row.task == "train" and row.cost]
-    step = {(row.form, row.name, row.size.length): row.cost for row in rows if row.cost}
-    form = "compiled" if any(row.form == "compiled" for row in rows) else "graphs"
-    lengths = sorted({row.size.length for row in rows if row.size.model == "albert"})
-    lines = []
-    for name, title in IN_SHORT.items():
-        pairs = [(step.get((form, name, n)), step.get((form, "softmax", n))) for n in lengths]
-        found = [ratio(own.seconds, base.seconds) if own and base else "-" for own, base in pairs]
-        if any(each != "-" for each in found):
-            lines.append([title, *found])
+    """Time of a compiled training step relative to softmax, with a row for each method."""
+    seconds = {
+        (row.name, row.size.length): row.cost.seconds
+        for row in rows_of(results("bench-forms"))
+        if (row.task, row.form, row.size.model) == ("train", "compiled", "albert") and row.cost
+    }
+    lengths = sorted({length for _, length in seconds})
+    lines = [
+        [title, *(ratio(seconds.get((name, n)), seconds["softmax", n]) for n in lengths)]
+        for name, title in IN_SHORT.items()
+        if any((name, n) in seconds for n in lengths)
+    ]
     return Table(["step, x softmax", *(f"{n} tokens" for n in lengths)], lines).markdown()
 
 

@@ -61,7 +61,7 @@ def costs(rows: list[Row]) -> Any:
 def main() -> None:
     """Writes the figure."""
     files = [RESULTS / name for name in ("bench.json", "bench-forms.json")]
-    texts = [path.read_text(encoding="utf-8") for path in files if path.exists()]
+    texts = [path.read_text(encoding="utf-8") for path in files]
     rows = [row for text in texts for row in rows_of(json.loads(text))]
     print(plots.save(costs(rows), FIGURES / "costs.png"))
 

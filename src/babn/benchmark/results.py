@@ -157,14 +157,14 @@ def _seconds(own: Cost | None, base: Cost | None) -> tuple[str, str]:
     """Milliseconds, and their ratio to another cost."""
     if own is None:
         return "-", "-"
-    return f"{1e3 * own.seconds:.1f}", ratio(own.seconds, base and base.seconds)
+    return f"{1e3 * own.seconds:.1f}", ratio(own.seconds, base.seconds if base else None)
 
 
 def _memory(own: Cost | None, base: Cost | None) -> tuple[str, str]:
     """Memory in GiB, and its ratio to that of another cost."""
     if own is None or own.memory is None:
         return "-", "-"
-    return f"{own.memory / 2**30:.1f}", ratio(own.memory, base and base.memory)
+    return f"{own.memory / 2**30:.1f}", ratio(own.memory, base.memory if base else None)
 
 
 def ratio(value: float | None, base: float | None) -> str:

@@ -56,7 +56,7 @@ def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
     cpu = torch.device("cpu")
     rounds = [[_seconds(step, cpu) for step in steps] for _ in range(repeats + 1)]
     columns = [list(times) for times in zip(*rounds[1:], strict=True)]
-    return [Cost(statistics.median(times), _half_range(times), None) for times in columns]
+    return [cost_of(times, step, cpu) for times, step in zip(columns, steps, strict=True)]
 
 
 def free(device: torch.device) -> None:

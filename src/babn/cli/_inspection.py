@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import Field, asdict, fields
+from dataclasses import Field, fields
 from typing import Any, get_args
 
 import torch
@@ -112,19 +112,3 @@ def parse(field: Field, text: str) -> Any:
         return read(text)
     except (KeyError, ValueError):
         raise ConfigError(f"{field.name}={text!r} is not possible. Give {expected}.") from None
-
-
-def as_plain(found: Inspection) -> dict[str, Any]:
-    """The inspection as plain values for JSON."""
-    return {
-        "model": found.model,
-        "converted": found.converted,
-        "method": found.config.to_dict(),
-        "calls": found.calls,
-        "parameters_added": found.parameters_added,
-        "share": found.share,
-        "chains": [asdict(chain) for chain in found.chains],
-        "kept": [asdict(call) for call in found.kept],
-        "skipped": found.skipped,
-        "kernel": found.kernel,
-    }

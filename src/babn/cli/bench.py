@@ -13,7 +13,7 @@ def bench(
     out: Annotated[Path, "FILE"] = Path("babn-bench.json"),
     forms: str = "",
     methods: str = "softmax,keys",
-    lengths: str = "",
+    lengths: Annotated[str, "N,N"] = "",
     decoder: bool = False,
     quick: bool = False,
 ) -> None:

@@ -136,8 +136,9 @@ class Estimate:
     @property
     def _axis(self) -> str:
         """Axis of the maps of the upward path; empty for methods without one."""
-        pairs = isinstance(self.config, BeliefConfig) and self.config.has_upward_path
-        return self.config.upward if pairs else ""
+        if isinstance(self.config, BeliefConfig) and self.config.has_upward_path:
+            return self.config.upward
+        return ""
 
     @property
     def _prior_width(self) -> int:
@@ -177,16 +178,17 @@ class Estimate:
         states, maps = (len(self.chain.calls), 2) if self._axis else (0, 0)
         if not self.kernels:
             return float(pairs * (REFERENCE_BYTES * self._kept + WHOLE * states) + mask)
-        begin = HALF * pairs * (states + maps * (self._kept if over_keys else 1))
+        # Memory is largest at the start of backward, or at its end with gradients of all states.
+        start = HALF * pairs * (states + maps * (self._kept if over_keys else 1))
         if not self.work.train:
-            return float(begin + mask)
+            return float(start + mask)
         freed = self._activations * (1 - 1 / self._layers_backward)
         end = HALF * pairs * (2 * states + maps) - freed
         maps_of_keys, maps_of_heads = (maps, 0) if over_keys else (0, maps)
         rows, numbers = self.work.rows, NUMBERS + maps_of_heads
         share = examples_at_a_time(rows, HALF * pairs // rows, maps_of_heads) / rows
         backward = HALF * (share * numbers + maps_of_keys) + WHOLE / ROWS_OF_A_PART
-        return max(begin, end) + pairs * backward + mask
+        return max(start, end) + pairs * backward + mask
 
     @property
     def _per_key(self) -> int:
