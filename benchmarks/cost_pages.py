@@ -12,11 +12,7 @@ import map_content
 import noise_results
 import paper_results
 
-from babn.benchmark.results import TITLES, ratio, rows_of, shown
-from babn.benchmark.steps import Size, model_config
-from babn.benchmark.suite import Row
-from babn.estimate.estimates import Estimate, estimates
-from babn.estimate.sizes import Workload, shape_of
+from babn.benchmark.results import ratio, rows_of, tables
 from babn.evaluation.tables import Table
 
 RESULTS = Path(__file__).parent / "results"
@@ -30,25 +26,19 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/uncertainty.md", "noise", noise()
     yield "docs/uncertainty.md", "structures", noise_results.table(results("noise-ablation"))
     yield "docs/uncertainty.md", "content", content()
-    yield "docs/kernels.md", "forms", costs("bench-forms") if has_forms() else ""
+    yield "docs/kernels.md", "forms", costs("bench-forms")
     yield "docs/paper_as_written.md", "runs", as_written()
     yield "docs/paper_as_written.md", "lengths", lengths()
     yield "docs/paper_as_written.md", "floor", floor_of_k()
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
     yield "docs/kernels.md", "routes", cheaper()
-    yield "docs/scale.md", "compared", compared()
 
 
 def results(name: str) -> dict[str, Any]:
     """A file of results."""
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
-
-
-def has_forms() -> bool:
-    """Whether eager and compiled models were measured."""
-    return (RESULTS / "bench-forms.json").exists()
 
 
 def noise() -> str:
@@ -171,34 +161,27 @@ IN_SHORT = {
 
 
 def costs_in_short() -> str:
-    """Time of a training step relative to softmax, with a row for each method.
-
-    Compiled models, or CUDA graphs where these were not measured.
-    """
-    name = "bench-forms" if has_forms() else "bench"
-    rows = [row for row in rows_of(results(name)) if row.task == "train" and row.cost]
-    step = {(row.form, row.name, row.size.length): row.cost for row in rows if row.cost}
-    form = "compiled" if any(row.form == "compiled" for row in rows) else "graphs"
-    lengths = sorted({row.size.length for row in rows if row.size.model == "albert"})
-    lines = []
-    for name, title in IN_SHORT.items():
-        pairs = [(step.get((form, name, n)), step.get((form, "softmax", n))) for n in lengths]
-        found = [ratio(own.seconds, base.seconds) if own and base else "-" for own, base in pairs]
-        if any(each != "-" for each in found):
-            lines.append([title, *found])
+    """Time of a compiled training step relative to softmax, with a row for each method."""
+    seconds = {
+        (row.name, row.size.length): row.cost.seconds
+        for row in rows_of(results("bench-forms"))
+        if (row.task, row.form, row.size.model) == ("train", "compiled", "albert") and row.cost
+    }
+    lengths = sorted({length for _, length in seconds})
+    lines = [
+        [title, *(ratio(seconds.get((name, n)), seconds["softmax", n]) for n in lengths)]
+        for name, title in IN_SHORT.items()
+        if any((name, n) in seconds for n in lengths)
+    ]
     return Table(["step, x softmax", *(f"{n} tokens" for n in lengths)], lines).markdown()
 
 
 def costs(name: str) -> str:
     """Everything that `babn bench` measured."""
     found = results(name)
-    rows = rows_of(found)
     parts = [measured_with(found)]
-    for model, task in [(model, task) for model in ("albert", "llama") for task in TITLES]:
-        headings, lines = shown([row for row in rows if row.size.model == model], task)
-        if lines:
-            title = TITLES[task] + (", decoder of 1B parameters" if model == "llama" else "")
-            parts += [f"{title}:", Table(headings, lines).markdown().strip()]
+    for title, headings, lines in tables(rows_of(found)):
+        parts += [f"{title}:", Table(headings, lines).markdown().strip()]
     return "\n\n".join(parts)
 
 
@@ -221,46 +204,3 @@ def cheaper() -> str:
         lines.append(line)
     heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
     return f"{measured_with(found)}\n\n{Table(['x softmax', *heading], lines).markdown()}"
-
-
-ESTIMATED = {
-    "softmax": "softmax",
-    "BAM": "BAM",
-    "BABN heads": "BABN per pair, heads",
-    "BABN pairs": "BABN per pair, keys",
-}
-"""Methods as `babn bench` and as `babn estimate` call them."""
-
-COMPARED = ("GiB, estimate", "GiB", "ms, estimate", "GPU ms", "estimate / GPU")
-
-
-def compared() -> str:
-    """Measured training steps beside their estimates."""
-    steps = [
-        row
-        for row in rows_of(results("bench"))
-        if (row.task, row.form) == ("train", "graphs") and row.name in ESTIMATED and row.cost
-    ]
-    lines = [_compared(row, estimated(row.size)) for row in steps]
-    return Table(["attention", "tokens", *COMPARED], lines).markdown()
-
-
-def estimated(size: Size) -> dict[str, Estimate]:
-    """Estimates of a training step of the model that the benchmark runs, by method."""
-    work = Workload(batch=size.batch, length=size.length, train=True)
-    shape = shape_of(model_config(size), "ALBERT-base")
-    return {each.name: each for each in estimates(shape, work)}
-
-
-def _compared(row: Row, found: dict[str, Estimate]) -> list[str]:
-    estimate, cost = found[ESTIMATED[row.name]], row.cost
-    assert cost is not None and cost.busy is not None and cost.memory is not None
-    return [
-        row.name,
-        str(row.size.length),
-        f"{estimate.memory.total / 2**30:.2f}",
-        f"{cost.memory / 2**30:.2f}",
-        f"{1e3 * estimate.seconds:.1f}",
-        f"{1e3 * cost.busy:.1f}",
-        f"{estimate.seconds / cost.busy:.2f}",
-    ]

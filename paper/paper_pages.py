@@ -17,7 +17,7 @@ from mean_over_tasks import mean_table
 from result_files import load_records, load_runs
 from translation_speed import table as speed_table
 
-from babn.benchmark.timing import Cost
+from babn.benchmark.results import Cost
 from babn.evaluation.tables import Table
 from babn_paper.attacks.attack_table import attack_table, numbers_table
 from babn_paper.attacks.attack_table import circumstances as attack_circumstances
@@ -335,7 +335,7 @@ def speeds() -> str:
     ]
     for kind, costs in found["costs"].items():
         count = found["target_words"] if kind == "training" else batch * length
-        own = {method: Cost.of(cost) for method, cost in costs.items()}
+        own = {method: Cost(**cost) for method, cost in costs.items()}
         shown = speed_table(own, found["parameters"], count).markdown().strip()
         parts += [f"{SPEEDS[kind]}:", shown]
     return "\n\n".join(parts)

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 import babn
-from babn.benchmark.timing import Cost, cost_of, free, measure_in_turns, seconds_of, warm_up
+from babn.benchmark.results import Cost
+from babn.benchmark.timing import cost_of, free, measure_in_turns, seconds_of, warm_up
 from babn.evaluation.tables import Table
 from babn_paper.experiments.naming import attention_name
 from babn_paper.experiments.run_folder import machine, versions
@@ -143,7 +144,7 @@ def main() -> None:
     if chosen.out:
         settings = {k: str(v) for k, v in vars(chosen).items()} | {"precision": precision}
         numbers = {
-            kind: {method: asdict(replace(cost, kernels=())) for method, cost in costs.items()}
+            kind: {method: asdict(replace(cost, kernels=[])) for method, cost in costs.items()}
             for kind, costs in kinds.items()
         }
         about = {"machine": machine(), "versions": versions(), "settings": settings}

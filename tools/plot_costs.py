@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from babn import plots
-from babn.benchmark.results import rows_of
-from babn.benchmark.suite import Row
+from babn.benchmark.results import Row, rows_of
 from babn.plots.figures import drawing, line_look, new_figure
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +61,7 @@ def costs(rows: list[Row]) -> Any:
 def main() -> None:
     """Writes the figure."""
     files = [RESULTS / name for name in ("bench.json", "bench-forms.json")]
-    texts = [path.read_text(encoding="utf-8") for path in files if path.exists()]
+    texts = [path.read_text(encoding="utf-8") for path in files]
     rows = [row for text in texts for row in rows_of(json.loads(text))]
     print(plots.save(costs(rows), FIGURES / "costs.png"))
 

@@ -13,18 +13,16 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from babn.benchmark.steps import Form, Size, make_batch, make_model, training_step
-from babn.benchmark.suite import GPU, METHODS
+from babn.benchmark.results import NAMES, Form, Row, Size
+from babn.benchmark.suite import GPU, make_step
 
 STEPS, SHOWN = 10, 15
 
 
 def show(method: str, form: Form, length: int) -> None:
     """Profiles the steps of a method."""
-    device, size = torch.device("cuda"), Size(length, GPU[length])
-    step = training_step(
-        make_model(size, METHODS[method][1], device), make_batch(size, device), form=form
-    )
+    row = Row("train", NAMES[method], form, Size(length, GPU[length]))
+    step = make_step(row, torch.device("cuda"))
     times = []
     for _ in range(2 * STEPS):
         began = time.perf_counter()
@@ -50,7 +48,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--length", type=int, default=2048, choices=GPU)
-    parser.add_argument("--methods", nargs="+", default=["softmax", "keys"], choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=["softmax", "keys"], choices=NAMES)
     parser.add_argument("--form", default="eager", choices=["eager", "compiled"])
     args = parser.parse_args()
     for method in args.methods:

@@ -4,12 +4,10 @@ from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import torch
-
 from babn.errors import BabnError, ConfigError
 
-LARGEST = torch.finfo(torch.float32).max
-"""The largest float32."""
+LARGEST = (2 - 2**-23) * 2.0**127
+"""The largest float32. Without torch, so that commands validate options before they import it."""
 
 MOST = 2**31 - 1
 """The largest count."""

@@ -15,17 +15,16 @@ from typer.testing import CliRunner
 
 import babn
 from babn.benchmark import results, steps, suite
+from babn.benchmark.results import Cost, Row, Size
 from babn.benchmark.steps import (
     Recorded,
-    Size,
     generation,
     make_batch,
     make_model,
     sampled,
     training_step,
 )
-from babn.benchmark.suite import Plan, Row
-from babn.benchmark.timing import Cost, Kernel, cost_of, measure_in_turns, seconds_of
+from babn.benchmark.timing import cost_of, measure_in_turns, seconds_of
 from babn.cli._app import app
 from babn.cli.bench import bench
 from babn.errors import BabnError
@@ -124,8 +123,8 @@ def test_a_decoder_generates_with_one_sample() -> None:
 
 @pytest.mark.thorough
 def test_every_method_is_measured_once_in_every_form() -> None:
-    plan = Plan((TINY,), ("eager",), tuple(suite.METHODS), repeats=1)
-    rows = list(suite.run(plan, CPU, lambda text: None))
+    waves = suite.waves([TINY], ["eager"], list(suite.CONFIGS))
+    rows = list(suite.run(waves, 1, CPU, lambda text: None))
     trained = {r.name for r in rows if r.task == "train"}
     assert trained == {"softmax", "BABN", "BABN pairs", "BABN heads", "BAM"}
     keys = {(r.task, r.name, r.form) for r in rows}
@@ -135,9 +134,14 @@ def test_every_method_is_measured_once_in_every_form() -> None:
 
 def test_methods_that_take_much_memory_end_at_a_length() -> None:
     sizes = replace(TINY, length=128), replace(TINY, length=8192)
-    plan = Plan(sizes, ("compiled",), ("softmax", "pairs"), repeats=1)
-    found = {(c.method, c.size.length) for wave in suite._waves(plan) for c in wave}
-    assert found == {("softmax", 128), ("softmax", 8192), ("pairs", 128)}
+    waves = suite.waves(sizes, ["compiled"], ["softmax", "BABN pairs"])
+    found = {(row.name, row.size.length) for wave in waves for row in wave}
+    assert found == {("softmax", 128), ("softmax", 8192), ("BABN pairs", 128)}
+
+
+def test_only_methods_that_take_too_much_memory_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BabnError, match="--lengths up to 2048"):
+        bench(out=tmp_path / "bench.json", methods="pairs", lengths="8192")
 
 
 def test_forms_are_shown_side_by_side() -> None:
@@ -175,7 +179,7 @@ def test_columns_without_measurements_are_left_out() -> None:
     columns, lines = results.shown(rows, "train")
     assert columns == ["method", "tokens", "batch", "eager ms", "x softmax"]
     assert lines[1] == ["BABN", "12", "2", "1500.0", "1.50"]
-    assert results.shown(rows, "mean") == ([], [])
+    assert [title for title, *_ in results.tables(rows)] == [results.TITLES["train"]]
 
 
 def test_a_new_measurement_replaces_the_old_one() -> None:
@@ -185,7 +189,7 @@ def test_a_new_measurement_replaces_the_old_one() -> None:
 
 
 def test_plain_values_are_read_back() -> None:
-    cost = Cost(0.5, 0.1, 2**30, 0.4, (Kernel("attend", 0.3, 12),))
+    cost = Cost(0.5, 0.1, 2**30, 0.4, [{"name": "attend", "seconds": 0.3, "calls": 12}])
     rows = [row("softmax", "eager", None), Row("train", "BABN", "graphs", TINY, cost)]
     written = json.dumps(results.plain(rows, {}))
     assert results.rows_of(json.loads(written)) == rows
@@ -242,12 +246,13 @@ def test_what_does_not_fit_beside_others_is_measured_alone(
     def measured(makers: list[object], *args: object) -> Iterator[Cost | None]:
         waves.append(len(makers))
         for maker in makers:
-            tight = cast(Any, maker).__self__.method == "keys" and len(makers) > 1
+            tight = cast(Any, maker).args[0].name == "BABN" and len(makers) > 1
             yield None if tight else Cost(1.0, 0.0, 2**30)
 
     monkeypatch.setattr(suite, "measured", measured)
-    plan = Plan((TINY, replace(TINY, length=14)), ("graphs",), ("softmax", "keys", "pairs"), 1)
-    rows = list(suite.run(plan, torch.device("cuda"), lambda text: None))
+    sizes = TINY, replace(TINY, length=14)
+    groups = suite.waves(sizes, ["graphs"], ["softmax", "BABN", "BABN pairs"])
+    rows = list(suite.run(groups, 1, torch.device("cuda"), lambda text: None))
     # Samples; light methods at two lengths, in training and prediction; heavy ones on their own.
     assert waves == [4, 1, 1, 8, 1, 1, 1, 1, 4]
     assert len(rows) == 16 and all(each.cost for each in rows)

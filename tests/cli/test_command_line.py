@@ -1,5 +1,6 @@
 """The `babn` command: help texts, and errors in one line."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -156,3 +157,23 @@ def test_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SystemExit, match=f"the babn command needs {package}: pip install"):
         babn.cli.main()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bench", "--methods", "x"),
+        ("demo", "--epochs", "0"),
+        ("estimate", "llama-2-7b", "--length", "0"),
+        ("inspect", "./nothing/there"),
+        ("serve", "m", "--samples", "0"),
+        ("view", "m"),
+    ],
+)
+def test_wrong_arguments_are_reported_before_slow_imports(arguments: tuple[str, ...]) -> None:
+    program = "import sys; sys.modules['torch'] = None; from babn.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and "torch" not in done.stderr

@@ -31,8 +31,8 @@ def test_the_command_reads_a_configuration(tmp_path: Path) -> None:
     for estimated, method in zip((heads, default), methods, strict=True):
         model = babn.convert(hf.LlamaForCausalLM(config), method)
         assert estimated["parameters_added"] == sum(p.numel() for p in model.babn.parameters())
-    assert "upward path" not in {part["name"] for part in default["parts"]}
-    assert {part["name"] for part in heads["parts"]} >= {"linear", "attention", "upward path"}
+    assert "upward path" not in default["flops"]
+    assert heads["flops"].keys() >= {"linear", "attention", "upward path", "total"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from babn.attention.belief import BeliefConfig
-from babn.benchmark.steps import Size, make_batch, make_model
+from babn.benchmark.results import Size
+from babn.benchmark.steps import make_batch, make_model
 from babn.kernels import dispatch
 
 pytestmark = pytest.mark.thorough

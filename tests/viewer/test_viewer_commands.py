@@ -97,7 +97,7 @@ def test_unusable_folders_are_refused_with_the_remedy(
         (plain, "babn.convert"),
         (mute, "tokenizer.save_pretrained"),
         (tmp_path / "empty", "config.json does not exist"),
-        (tmp_path / "nowhere", "config.json does not exist"),
+        (tmp_path / "nowhere", "does not exist. Give a folder"),
     ]:
         code, output = run(command, folder, *further)
         assert code == 2

@@ -1,4 +1,4 @@
-"""Measures candidates on a GPU, each in its own process; all processes compile at the same time.
+"""Measures steps on a GPU, each in its own process; all processes compile at the same time.
 
 Compilation takes a minute or two for each model on one core. All processes compile and warm up in
 parallel. Then they are timed in turns, in several rounds, while the others wait without using the
@@ -7,15 +7,14 @@ GPU: short steps are bound by the CPU, whose speed varies with other load.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
 
-from babn.benchmark.timing import Cost, Step, cost_of, seconds_of, warm_up
+from babn.benchmark.results import Cost
+from babn.benchmark.timing import Step, cost_of, seconds_of, warm_up
 from babn.errors import BabnError, is_out_of_memory
 from babn.progress import sigint_blocked
 
@@ -27,12 +26,39 @@ ROUNDS = 3
 """Number of rounds over which the repetitions of each process are spread."""
 
 
-@dataclass(frozen=True)
-class Worker:
-    """A process that waits for requests."""
+def measured(
+    makers: Sequence[MakeStep],
+    device: torch.device,
+    repeats: int,
+    report: Callable[[str], None] = lambda text: None,
+    profiled: bool = True,
+) -> Iterator[Cost | None]:
+    """The cost of each step, in order; `None` where GPU memory was too small."""
+    workers: list[Worker] = []
+    try:
+        with sigint_blocked():
+            workers += [Worker(maker, device) for maker in makers]
+        fitting = _wait_for(workers, report)
+        for _ in range(rounds := min(ROUNDS, repeats)):
+            for worker in fitting:
+                worker.request(repeats // rounds)
+        for worker in workers:
+            yield worker.request(profiled) if worker in fitting else None
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+            worker.process.join()
 
-    process: BaseProcess
-    line: Connection
+
+class Worker:
+    """A process with a step, which waits for requests."""
+
+    def __init__(self, maker: MakeStep, device: torch.device) -> None:
+        context = get_context("spawn")
+        self.line, line = context.Pipe()
+        self.process = context.Process(target=_work, args=(maker, device, line), daemon=True)
+        self.process.start()
+        line.close()
 
     def request(self, message: Any) -> Any:
         """Sends a request and returns the reply."""
@@ -51,49 +77,18 @@ class Worker:
             ) from error
 
 
-def measured(
-    makers: Sequence[MakeStep],
-    device: torch.device,
-    repeats: int,
-    report: Callable[[str], None] = lambda text: None,
-    profiled: bool = True,
-) -> Iterator[Cost | None]:
-    """The cost of each step, in order; `None` where GPU memory was too small."""
-    started: list[Worker] = []
-    try:
-        with sigint_blocked():
-            started += [_start(maker, device) for maker in makers]
-        fits = _prepare(started, report)
-        timed = [each for each, fitting in zip(started, fits, strict=True) if fitting]
-        for _ in range(rounds := min(ROUNDS, repeats)):
-            for each in timed:
-                each.request(repeats // rounds)
-        for each in started:
-            yield each.request(profiled) if each in timed else None
-    finally:
-        for each in started:
-            each.process.terminate()
-            each.process.join()
-
-
-def _prepare(started: Sequence[Worker], report: Callable[[str], None]) -> list[bool]:
-    """Waits until all workers have warmed up; returns which of them fit into memory."""
-    fits: dict[Connection, bool] = {}
-    while len(fits) < len(started):
-        report(f"compiling on all cores, {len(fits)} of {len(started)} done")
-        left = [each for each in started if each.line not in fits]
-        ready = wait([each.line for each in left])
-        fits |= {each.line: each.receive() == READY for each in left if each.line in ready}
-    return [fits[each.line] for each in started]
-
-
-def _start(maker: MakeStep, device: torch.device) -> Worker:
-    context = get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_work, args=(maker, device, there), daemon=True)
-    process.start()
-    there.close()
-    return Worker(process, here)
+def _wait_for(workers: Sequence[Worker], report: Callable[[str], None]) -> list[Worker]:
+    """Waits until all workers have warmed up; returns those that fit into memory."""
+    waiting, fitting = list(workers), []
+    while waiting:
+        done = len(workers) - len(waiting)
+        report(f"compiling on all cores, {done} of {len(workers)} done")
+        ready = wait([worker.line for worker in waiting])
+        for worker in [each for each in waiting if each.line in ready]:
+            waiting.remove(worker)
+            if worker.receive() == READY:
+                fitting.append(worker)
+    return [worker for worker in workers if worker in fitting]
 
 
 def _work(maker: MakeStep, device: torch.device, line: Connection) -> None:

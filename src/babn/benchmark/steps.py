@@ -3,43 +3,18 @@
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import babn
 from babn.attention.method import MethodConfig
+from babn.benchmark.results import Form, Size
 from babn.benchmark.timing import Step
 from babn.cuda_graphs import CudaRecorder, own_stream
 from babn.errors import BabnWarning
-
-Form = Literal["eager", "compiled", "graphs", "pass", "batched"]
-"""How a model runs: eagerly, compiled, or compiled and captured as a CUDA graph, which saves
-kernel launches; or on one text, in one pass at the posterior mean or as a batch of samples."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """Sizes of model and batch.
-
-    Attributes:
-        length: Tokens in a text.
-        batch: Texts in a batch.
-        layers: Attention layers; in ALBERT they share one set of weights.
-        width: Size of the hidden states.
-        heads: Attention heads.
-        model: `"albert"`, an encoder with a classifier, or `"llama"`, a decoder with one key head
-            for four query heads.
-    """
-
-    length: int
-    batch: int
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    model: Literal["albert", "llama"] = "albert"
 
 
 def model_config(size: Size) -> Any:

@@ -1,35 +1,28 @@
 """The measurements of the benchmark."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from itertools import product
 
 import torch
-from torch import Tensor
 
 import babn
 from babn.attention.method import MethodConfig
 from babn.benchmark import steps
 from babn.benchmark.gpu_processes import measured
-from babn.benchmark.steps import Form, Size
-from babn.benchmark.timing import Cost, Step, measure_in_turns
+from babn.benchmark.results import GENERATED, SAMPLES, Form, Row, Size, Task
+from babn.benchmark.timing import Step, measure_in_turns
 
-Task = Literal["train", "mean", "sample", "generate"]
-
-SAMPLES = 20
-GENERATED = 32
-
-METHODS: dict[str, tuple[str, MethodConfig | None]] = {
-    "softmax": ("softmax", None),
-    "keys": ("BABN", babn.BeliefConfig()),
-    "pairs": ("BABN pairs", babn.BeliefConfig.pairs()),
-    "heads": ("BABN heads", babn.BeliefConfig.pairs(upward="heads")),
-    "bam": ("BAM", babn.BamConfig()),
+CONFIGS: dict[str, MethodConfig | None] = {
+    "softmax": None,
+    "BABN": babn.BeliefConfig(),
+    "BABN pairs": babn.BeliefConfig.pairs(),
+    "BABN heads": babn.BeliefConfig.pairs(upward="heads"),
+    "BAM": babn.BamConfig(),
 }
-"""Methods by the name of the option, with the name in tables."""
 
-LONGEST = {"pairs": 2048, "heads": 2048}
+LONGEST = {"BABN pairs": 2048, "BABN heads": 2048}
 """Largest number of tokens for methods that run out of memory beyond it."""
 
 GPU = {128: 32, 512: 32, 2048: 4, 8192: 1}
@@ -42,140 +35,109 @@ DECODER = Size(8192, 1, layers=16, width=2048, heads=32, model="llama")
 """One billion parameters."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measurement.
+def sizes_of(lengths: Sequence[int], decoder: bool, quick: bool, gpu: bool) -> list[Size]:
+    """The sizes to measure.
 
-    Attributes:
-        task: A training step, a forward pass at the posterior mean, samples, or generation.
-        name: Name of the method.
-        form: How the model was run.
-        size: Sizes of model and batch.
-        cost: The cost; `None` if the memory was too small.
+    Args:
+        lengths: Numbers of tokens; empty for the usual ones.
+        decoder: Whether to measure the decoder instead of ALBERT.
+        quick: Whether to measure one tiny size.
+        gpu: Whether the models run on a GPU.
     """
+    batches, others, layers = (GPU, 8192, 12) if gpu else (CPU, 1, 4)
+    if decoder:
+        sizes = [replace(DECODER, length=length) for length in lengths or [DECODER.length]]
+    else:
+        sizes = [
+            Size(length, batches.get(length, max(1, others // length)), layers)
+            for length in lengths or batches
+        ]
+    if quick:
+        return [replace(sizes[0], length=16, batch=2, layers=2, width=32, heads=4)]
+    return sizes
 
-    task: Task
-    name: str
-    form: Form
-    size: Size
-    cost: Cost | None
 
+def waves(sizes: Sequence[Size], forms: Sequence[Form], methods: Sequence[str]) -> list[list[Row]]:
+    """What to measure, in groups that are compiled at the same time and fit into memory together.
 
-@dataclass(frozen=True)
-class Plan:
-    """The measurements to make.
-
-    Attributes:
-        sizes: Sizes of model and batch.
-        forms: How models are run.
-        methods: The methods, as in `METHODS`.
-        repeats: Number of measured steps.
+    Measurements that are compared are in one group, except those of methods that take much memory.
     """
-
-    sizes: tuple[Size, ...]
-    forms: tuple[Form, ...]
-    methods: tuple[str, ...]
-    repeats: int
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A candidate: a method, its form, and the function that makes its step."""
-
-    task: Task
-    method: str
-    form: Form
-    size: Size
-    make_step: Callable[[Any, dict[str, Tensor]], Step]
-
-    def step(self, device: torch.device) -> Step:
-        """The step, on a new model."""
-        model = steps.make_model(self.size, METHODS[self.method][1], device)
-        return self.make_step(model, steps.make_batch(self.size, device))
-
-    def row(self, cost: Cost | None) -> Row:
-        """The row of its measurement."""
-        return Row(self.task, METHODS[self.method][0], self.form, self.size, cost)
+    encoders = [size for size in sizes if size.model == "albert"]
+    decoders = [size for size in sizes if size.model == "llama"]
+    light = [method for method in methods if method not in LONGEST]
+    heavy = [[method] for method in methods if method in LONGEST]
+    random = [method for method in methods if method != "softmax"]
+    one_text = [replace(size, batch=1) for size in encoders[:1]]
+    found = [_rows(one_text, ["sample"], random, ["pass", "batched"])]
+    for form in forms:
+        found += [_rows(encoders, ["train", "mean"], each, [form]) for each in (light, *heavy)]
+    for form in forms:
+        found += [_rows(decoders, [task], methods, [form]) for task in ("train", "mean")]
+    found.append(_rows(decoders, ["generate"], methods, ["eager"]))
+    return [wave for wave in found if wave]
 
 
-def run(plan: Plan, device: torch.device, report: Callable[[str], None]) -> Iterator[Row]:
-    """Runs all measurements of a plan, and reports progress."""
-    waves = [wave for wave in _waves(plan) if wave]
-    for wave in waves:
-        if device.type == "cpu":
-            yield from _in_turns(wave, plan.repeats, report)
-        else:
-            yield from _in_processes(wave, plan.repeats, device, report)
-
-
-def _in_turns(wave: list[Candidate], repeats: int, report: Callable[[str], None]) -> Iterator[Row]:
-    """Alternates the steps of compared candidates, since other load slows a CPU down."""
-    for task, size in dict.fromkeys((c.task, c.size) for c in wave):
-        group = [c for c in wave if (c.task, c.size) == (task, size)]
-        report(f"{task}, {size.length} tokens, {group[0].form}")
-        costs = measure_in_turns([c.step(torch.device("cpu")) for c in group], repeats)
-        yield from (c.row(cost) for c, cost in zip(group, costs, strict=True))
-
-
-def _in_processes(
-    wave: list[Candidate], repeats: int, device: torch.device, report: Callable[[str], None]
-) -> Iterator[Row]:
-    """Measures candidates together, and those that did not fit into memory one by one."""
-    profiled = any(c.form in ("compiled", "graphs") for c in wave)
-    alone: list[Candidate] = []
-    costs = measured([c.step for c in wave], device, repeats, report, profiled)
-    for c, cost in zip(wave, costs, strict=True):
-        if cost is None and len(wave) > 1:
-            alone.append(c)
-            continue
-        report(f"measured: {c.task}, {c.size.length} tokens, {c.method}, {c.form}")
-        yield c.row(cost)
-    for c in alone:
-        yield from _in_processes([c], repeats, device, report)
-
-
-def _waves(plan: Plan) -> Iterator[list[Candidate]]:
-    """Candidates that are compiled at the same time and fit into memory together.
-
-    Candidates that are compared are in one wave, except for methods that take much memory.
-    """
-    light = [method for method in plan.methods if method not in LONGEST]
-    heavy = [[method] for method in plan.methods if method in LONGEST]
-    decoders = [size for size in plan.sizes if size.model == "llama"]
-    encoders = [size for size in plan.sizes if size.model == "albert"]
-    if encoders:
-        yield _sampling(plan, replace(encoders[0], batch=1))
-    for form in plan.forms:
-        for methods in (light, *heavy):
-            yield _candidates(("train", "mean"), methods, form, encoders)
-    for form in plan.forms:
-        for task in ("train", "mean"):
-            yield _candidates((task,), plan.methods, form, decoders)
-    yield [
-        Candidate("generate", method, "eager", size, partial(steps.generation, tokens=GENERATED))
-        for size in decoders
-        for method in plan.methods
-    ]
-
-
-def _candidates(
-    tasks: tuple[Task, ...], methods: list[str] | tuple[str, ...], form: Form, sizes: list[Size]
-) -> list[Candidate]:
-    makers = {"train": steps.training_step, "mean": steps.inference}
+def _rows(
+    sizes: Iterable[Size], tasks: Iterable[Task], methods: Iterable[str], forms: Iterable[Form]
+) -> list[Row]:
     return [
-        Candidate(task, method, form, size, partial(makers[task], form=form))
-        for size in sizes
-        for task in tasks
-        for method in methods
+        Row(task, method, form, size)
+        for size, task, method, form in product(sizes, tasks, methods, forms)
         if size.length <= LONGEST.get(method, size.length)
     ]
 
 
-def _sampling(plan: Plan, size: Size) -> list[Candidate]:
-    forms: tuple[Form, ...] = ("pass", "batched")
-    return [
-        Candidate("sample", method, form, size, partial(steps.sampled, samples=SAMPLES, form=form))
-        for method in plan.methods
-        for form in forms
-        if METHODS[method][1] is not None
-    ]
+def run(
+    groups: Iterable[list[Row]],
+    repeats: int,
+    device: torch.device,
+    report: Callable[[str], None],
+) -> Iterator[Row]:
+    """Measures groups of rows one after the other, and reports progress."""
+    for group in groups:
+        if device.type == "cpu":
+            yield from _in_turns(group, repeats, report)
+        else:
+            yield from _in_processes(group, repeats, device, report)
+
+
+def make_step(row: Row, device: torch.device) -> Step:
+    """The step that a row measures, on a new model."""
+    model = steps.make_model(row.size, CONFIGS[row.name], device)
+    batch = steps.make_batch(row.size, device)
+    match row.task:
+        case "train":
+            return steps.training_step(model, batch, row.form)
+        case "mean":
+            return steps.inference(model, batch, row.form)
+        case "sample":
+            return steps.sampled(model, batch, SAMPLES, row.form)
+        case "generate":
+            return steps.generation(model, batch, GENERATED)
+
+
+def _in_turns(group: list[Row], repeats: int, report: Callable[[str], None]) -> Iterator[Row]:
+    """Alternates the steps of compared rows, since other load slows a CPU down."""
+    for task, size in dict.fromkeys((row.task, row.size) for row in group):
+        rows = [row for row in group if (row.task, row.size) == (task, size)]
+        report(f"{task}, {size.length} tokens, {rows[0].form}")
+        costs = measure_in_turns([make_step(row, torch.device("cpu")) for row in rows], repeats)
+        yield from (replace(row, cost=cost) for row, cost in zip(rows, costs, strict=True))
+
+
+def _in_processes(
+    group: list[Row], repeats: int, device: torch.device, report: Callable[[str], None]
+) -> Iterator[Row]:
+    """Measures rows together, and those that did not fit into memory one by one."""
+    profiled = any(row.form in ("compiled", "graphs") for row in group)
+    alone: list[Row] = []
+    makers = [partial(make_step, row) for row in group]
+    costs = measured(makers, device, repeats, report, profiled)
+    for row, cost in zip(group, costs, strict=True):
+        if cost is None and len(group) > 1:
+            alone.append(row)
+            continue
+        report(f"measured: {row.task}, {row.size.length} tokens, {row.name}, {row.form}")
+        yield replace(row, cost=cost)
+    for row in alone:
+        yield from _in_processes([row], repeats, device, report)

@@ -3,11 +3,12 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from babn.benchmark.results import Cost
 
 Step = Callable[[], None]
 
@@ -16,40 +17,6 @@ WARM_UP = 5
 
 LISTED = 40
 """Number of kernels that are listed by name."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A GPU kernel in a step: name, seconds, and number of calls."""
-
-    name: str
-    seconds: float
-    calls: int
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a step.
-
-    Attributes:
-        seconds: Median time.
-        spread: Half of the interquartile range.
-        memory: Peak GPU memory in bytes; `None` on a CPU.
-        busy: GPU time in seconds, without waiting for launches; `None` on a CPU.
-        kernels: The kernels with the longest times.
-    """
-
-    seconds: float
-    spread: float
-    memory: int | None
-    busy: float | None = None
-    kernels: tuple[Kernel, ...] = ()
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "Cost":
-        """The cost of JSON values."""
-        kernels = tuple(Kernel(**each) for each in found.get("kernels", ()))
-        return cls(**{**found, "kernels": kernels})
 
 
 def warm_up(step: Step, device: torch.device) -> None:
@@ -80,8 +47,8 @@ def cost_of(times: list[float], step: Step, device: torch.device, profiled: bool
     if not profiled:
         return Cost(median, spread, memory)
     kernels = _kernels(step, device)
-    busy = sum(kernel.seconds for kernel in kernels)
-    return Cost(median, spread, memory, busy, tuple(kernels[:LISTED]))
+    busy = sum(kernel["seconds"] for kernel in kernels)
+    return Cost(median, spread, memory, busy, kernels[:LISTED])
 
 
 def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
@@ -89,7 +56,7 @@ def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
     cpu = torch.device("cpu")
     rounds = [[_seconds(step, cpu) for step in steps] for _ in range(repeats + 1)]
     columns = [list(times) for times in zip(*rounds[1:], strict=True)]
-    return [Cost(statistics.median(times), _half_range(times), None) for times in columns]
+    return [cost_of(times, step, cpu) for times, step in zip(columns, steps, strict=True)]
 
 
 def free(device: torch.device) -> None:
@@ -113,19 +80,19 @@ def _half_range(times: list[float]) -> float:
     return (high - low) / 2
 
 
-def _kernels(step: Step, device: torch.device) -> list[Kernel]:
-    """The kernels of a step in descending order of time."""
+def _kernels(step: Step, device: torch.device) -> list[dict[str, Any]]:
+    """Name, seconds and calls of the kernels of a step, in descending order of time."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         step()
         _synchronize(device)
     found = [
-        Kernel(row.key, row.self_device_time_total / 1e6, row.count)
+        {"name": row.key, "seconds": row.self_device_time_total / 1e6, "calls": row.count}
         for row in seen.key_averages()
         if row.self_device_time_total
     ]
-    return sorted(found, key=lambda kernel: -kernel.seconds)
+    return sorted(found, key=lambda kernel: -kernel["seconds"])
 
 
 def _synchronize(device: torch.device) -> None:

@@ -1,9 +1,11 @@
-"""Errors of commands: one red line and an exit code instead of a traceback."""
+"""Errors of commands, as one red line and an exit code, and checks before slow imports."""
 
 import functools
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -17,6 +19,16 @@ FAILED, INTERRUPTED = 2, 130
 
 class CommandError(BabnError):
     """Invalid arguments of a command."""
+
+
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+"""Form of model names on the Hugging Face hub: `model` or `owner/model`."""
+
+
+def check_model(model: str) -> None:
+    """Validates that a model is a folder, or may be on the hub."""
+    if not HUB_NAME.fullmatch(model) and not Path(model).exists():
+        raise CommandError(f"{model} does not exist. Give a folder, or a name on the hub.")
 
 
 def failing_in_one_line(command: Callable[..., None]) -> Callable[..., None]:

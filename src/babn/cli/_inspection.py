@@ -2,10 +2,8 @@
 
 import logging
 import math
-import re
 from collections.abc import Callable
-from dataclasses import Field, asdict, fields
-from pathlib import Path
+from dataclasses import Field, fields
 from typing import Any, get_args
 
 import torch
@@ -27,9 +25,6 @@ READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 }
 """Parsers of settings by type, each with a description of valid values."""
 
-HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-"""Form of model names on the Hugging Face hub: `model` or `owner/model`."""
-
 
 def inspection(model: str, method: str | None, settings: list[str]) -> Inspection:
     """The result of `babn.inspect` for the model in a folder or on the hub."""
@@ -49,8 +44,6 @@ def read_config(model: str) -> Any:
     need = "babn inspect needs transformers"
     transformers = import_extra("transformers", need, "transformers")
     plugins("babn.models")  # makes them known to transformers
-    if not HUB_NAME.fullmatch(model) and not Path(model).exists():
-        raise CommandError(f"{model} does not exist. Give a folder, or a name on the hub.")
     # The hub logs every retry, which would hide the error message.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
@@ -119,19 +112,3 @@ def parse(field: Field, text: str) -> Any:
         return read(text)
     except (KeyError, ValueError):
         raise ConfigError(f"{field.name}={text!r} is not possible. Give {expected}.") from None
-
-
-def as_plain(found: Inspection) -> dict[str, Any]:
-    """The inspection as plain values for JSON."""
-    return {
-        "model": found.model,
-        "converted": found.converted,
-        "method": found.config.to_dict(),
-        "calls": found.calls,
-        "parameters_added": found.parameters_added,
-        "share": found.share,
-        "chains": [asdict(chain) for chain in found.chains],
-        "kept": [asdict(call) for call in found.kept],
-        "skipped": found.skipped,
-        "kernel": found.kernel,
-    }

@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+from babn.benchmark import results
+from babn.benchmark.results import FORMS, NAMES
+from babn.errors import BabnError
+
 
 def bench(
     *,
     out: Annotated[Path, "FILE"] = Path("babn-bench.json"),
     forms: str = "",
     methods: str = "softmax,keys",
-    lengths: str = "",
+    lengths: Annotated[str, "N,N"] = "",
     decoder: bool = False,
     quick: bool = False,
 ) -> None:
@@ -31,11 +35,9 @@ def bench(
         decoder: Measure a decoder of one billion parameters instead, with generation.
         quick: Measure one tiny size once, as a smoke test.
     """
-    chosen = {
-        "forms": _chosen("forms", forms, ("eager", "compiled", "graphs")),
-        "methods": _chosen("methods", methods, ("softmax", "keys", "pairs", "heads", "bam")),
-    }
-    sizes = [int(each) for each in _chosen("lengths", lengths, None)]
+    chosen_forms = _chosen("forms", forms, FORMS)
+    names = [NAMES[each] for each in _chosen("methods", methods, tuple(NAMES))]
+    chosen_lengths = [int(each) for each in _chosen("lengths", lengths, ())]
     earlier = _read_earlier(out)
 
     import json
@@ -43,78 +45,55 @@ def bench(
     import torch
     from rich.console import Console
 
-    from babn.benchmark import results, suite
-    from babn.cli.version import versions
+    from babn.benchmark import suite
+    from babn.cli._terminal import plain_table
     from babn.files import replace_text
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plan = _plan(chosen, sizes, decoder, quick, device.type == "cuda")
+    gpu = torch.cuda.is_available()
+    if not chosen_forms:
+        chosen_forms = ["eager", "compiled"] if gpu and not quick else ["eager"]
+    sizes = suite.sizes_of(chosen_lengths, decoder, quick, gpu)
+    waves = suite.waves(sizes, cast(Any, chosen_forms), names)
+    if not waves:
+        raise BabnError(
+            "There is nothing to measure. Give --methods, and for pairs and heads --lengths up to "
+            f"{min(suite.LONGEST.values())}."
+        )
+    versions = _versions()
     console = Console(highlight=False)
-    console.print(f"Measuring on {versions()['device']} with torch {torch.__version__}.")
-    rows = results.rows_of(earlier) if earlier.get("versions") == _versions() else []
+    console.print(f"Measuring on {versions['device']} with torch {torch.__version__}.")
+    rows = results.rows_of(earlier) if earlier.get("versions") == versions else []
     partial = out.with_name(f"{out.name}.partial")
+    repeats = 1 if quick else 30 if gpu else 3
+    device = torch.device("cuda" if gpu else "cpu")
     with console.status("") as status:
-        for row in suite.run(plan, device, status.update):
+        for row in suite.run(waves, repeats, device, status.update):
             rows = results.merged(rows, [row])
-            replace_text(partial, json.dumps(results.plain(rows, _versions()), indent=1))
+            replace_text(partial, json.dumps(results.plain(rows, versions), indent=1))
     partial.replace(out)
-    _print(console, rows)
+    for title, columns, lines in results.tables(rows):
+        console.print(plain_table(columns, lines, title=title))
     console.print(f"All numbers: {out}")
 
 
-def _chosen(option: str, text: str, known: tuple[str, ...] | None) -> list[str]:
-    """Splits and validates the values of an option, before slow imports."""
-    from babn.errors import BabnError
-
+def _chosen(option: str, text: str, known: tuple[str, ...]) -> list[str]:
+    """Splits and validates the values of an option; if none are known, numbers of tokens."""
     found = [each.strip() for each in text.split(",") if each.strip()]
-    wrong = [x for x in found if (x not in known if known else not (x.isdigit() and int(x)))]
-    if wrong:
-        allowed = f"Choose among {', '.join(known)}" if known else "Give numbers of tokens"
-        raise BabnError(f"--{option} {wrong[0]!r} is not possible. {allowed}, with commas.")
+    for each in found:
+        if known and each not in known:
+            raise BabnError(
+                f"--{option} {each!r} is not possible. Choose among {', '.join(known)}, with "
+                "commas."
+            )
+        if not known and not (each.isdigit() and int(each)):
+            raise BabnError(
+                f"--{option} {each!r} is not possible. Give numbers of tokens, with commas."
+            )
     return list(dict.fromkeys(found))
-
-
-def _plan(
-    chosen: dict[str, list[str]], lengths: list[int], decoder: bool, quick: bool, gpu: bool
-) -> Any:
-    from dataclasses import replace
-
-    from babn.benchmark import suite
-    from babn.benchmark.steps import Size
-
-    batches = suite.GPU if gpu else suite.CPU
-    sizes = [
-        Size(
-            length,
-            batches.get(length, max(1, 8192 // length) if gpu else 1),
-            layers=12 if gpu else 4,
-        )
-        for length in lengths or batches
-    ]
-    if decoder:
-        sizes = [replace(suite.DECODER, length=n) for n in lengths or [suite.DECODER.length]]
-    if quick:
-        sizes = [replace(sizes[0], length=16, batch=2, layers=2, width=32, heads=4)]
-    forms = chosen["forms"] or (["eager", "compiled"] if gpu and not quick else ["eager"])
-    repeats = 1 if quick else 30 if gpu else 3
-    return suite.Plan(tuple(sizes), cast(Any, tuple(forms)), tuple(chosen["methods"]), repeats)
-
-
-def _print(console: Any, rows: list[Any]) -> None:
-    from babn.benchmark import results
-    from babn.cli._terminal import plain_table
-
-    for model, task in [(m, t) for m in ("albert", "llama") for t in results.TITLES]:
-        columns, lines = results.shown([row for row in rows if row.size.model == model], task)
-        if not lines:
-            continue
-        title = results.TITLES[task] + (", decoder" if model == "llama" else "")
-        console.print(plain_table(columns, lines, title=title))
 
 
 def _read_earlier(out: Path) -> dict[str, Any]:
     """Reads the file; raises before anything is measured if it must not be replaced."""
-    from babn.errors import BabnError
     from babn.files import parse_json
 
     if out.is_dir():

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from babn.validation import check_at_least, check_count
+
 
 def demo(
     *,
@@ -28,6 +30,10 @@ def demo(
         quick: Train a tiny model for a few seconds, as a smoke test.
         force: Write into the folder even if it holds other files.
     """
+    check_at_least("seed", seed, 0)
+    if epochs is not None:
+        check_count("epochs", epochs)
+
     from babn.cli._demo_view import Terminal
     from babn.cli.version import versions
     from babn.demo.demo_run import run

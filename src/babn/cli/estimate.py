@@ -1,9 +1,9 @@
 """`babn estimate`."""
 
 import json as json_format
-from typing import Any
 
-from babn.cli._errors import CommandError
+from babn.cli._errors import CommandError, check_model
+from babn.estimate.sizes import PRESETS, Workload, preset, shape_of
 
 
 def estimate(
@@ -19,21 +19,17 @@ def estimate(
     train: bool = False,
     frozen: bool = False,
     reference: bool = False,
-    bandwidth: float | None = None,
-    tflops: float | None = None,
-    tips: float | None = None,
     json: bool = False,
 ) -> None:
-    """Estimate memory, work and time of softmax, BAM and BABN with a model, from formulas.
+    """Compute parameters, memory and operations of softmax, BAM and BABN in a model, by formulas.
 
     BABN is shown with noise per key, the default, and with noise over pairs by maps over keys or
-    heads. Only the model's configuration is read. Forward passes draw samples. The time of each
-    part is the longest of its matrix products, arithmetic and memory traffic at the machine's peak
-    rates: a lower bound for comparing methods, not a measurement. docs/scale.md has the formulas.
+    heads. Only the model's configuration is read. Forward passes draw samples. Operations are those
+    of matrix products; babn bench measures time. docs/scale.md has the formulas.
 
     Args:
         model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes
-            llama-2-7b and llama-3-8b.
+            llama-2-7b and llama-3-8b, which need no download.
         batch: Texts in a batch.
         length: Tokens in each text.
         samples: Samples of attention, all in one pass.
@@ -43,22 +39,12 @@ def estimate(
         cached: Estimate one more token, with all others in a cache.
         train: Estimate a training step with Adam.
         frozen: In training, freeze the base and train only the belief parameters.
-        reference: Estimate the memory without fused kernels.
-        bandwidth: Memory bandwidth in TB/s; 4.8 by default, an H200.
-        tflops: Matrix products in TFLOP/s; 989 by default, an H200.
-        tips: Scalar instructions in trillions per second; 29.7 by default, an H200.
+        reference: Leave out fused kernels.
         json: Print JSON with all parts instead of a table.
     """
-    from rich.console import Console
-
-    from babn.cli._inspection import read_config
-    from babn.cli._terminal import plain_table
-    from babn.estimate.estimates import COLUMNS, Machine, estimates, table
-    from babn.estimate.sizes import PRESETS, Workload, shape_of
-
     if upward not in (None, "keys", "heads"):
         raise CommandError(f"--upward {upward} is not possible. Give keys or heads.")
-    shape = PRESETS.get(model) or shape_of(read_config(model), model)
+    check_model(model)
     work = Workload(
         batch=batch,
         length=length,
@@ -68,25 +54,28 @@ def estimate(
         train=train,
         frozen=frozen,
     )
-    peaks = {"bandwidth": bandwidth, "tflops": tflops, "tips": tips}
-    machine = Machine(**{name: value for name, value in peaks.items() if value is not None})
+
+    from rich.console import Console
+
+    from babn.cli._inspection import read_config
+    from babn.cli._terminal import plain_table
+    from babn.estimate.costs import COLUMNS, estimates, table
+
+    shape = preset(model) if model in PRESETS else shape_of(read_config(model), model)
     axes = (upward,) if upward else ("keys", "heads")
-    found = estimates(
-        shape, work, layers=layers, upward=axes, machine=machine, kernels=not reference
-    )
+    found = estimates(shape, work, layers=layers, upward=axes, kernels=not reference)
     if json:
-        print(json_format.dumps([one.plain() for one in found], indent=2))
+        print(json_format.dumps([one.to_dict() for one in found], indent=2))
         return
     console = Console(highlight=False)
     console.print(
-        f"{shape.name}: {shape.parameters / 1e9:.3g}B parameters; {describe(work)}; "
-        f"{len(found[-1].plan.chosen)} of {shape.layers} layers stochastic; "
-        f"{machine.bandwidth:g} TB/s, {machine.tflops:g} TFLOP/s."
+        f"{model}: {shape.parameters / 1e9:.3g}B parameters; {describe(work)}; "
+        f"{len(found[-1].chain.calls)} of {shape.layers} layers stochastic."
     )
     console.print(plain_table(COLUMNS, table(found)))
 
 
-def describe(work: Any) -> str:
+def describe(work: Workload) -> str:
     """A workload in words."""
     texts = f"{work.batch} x {work.length:,} tokens"
     if work.samples > 1:

@@ -1,6 +1,9 @@
 """`babn inspect`."""
 
 import json as json_format
+from dataclasses import asdict
+
+from babn.cli._errors import check_model
 
 
 def inspect(
@@ -23,8 +26,25 @@ def inspect(
             may be repeated.
         json: Print JSON for other programs instead of a table.
     """
-    from babn.cli._inspection import as_plain, inspection
+    check_model(model)
+
+    from babn.cli._inspection import inspection
 
     settings = [*set_, *([f"rho={rho}"] if rho is not None else [])]
     found = inspection(model, method, settings)
-    print(json_format.dumps(as_plain(found), indent=2) if json else found)
+    if not json:
+        print(found)
+        return
+    values = {
+        "model": found.model,
+        "converted": found.converted,
+        "method": found.config.to_dict(),
+        "calls": found.calls,
+        "parameters_added": found.parameters_added,
+        "share": found.share,
+        "chains": [asdict(chain) for chain in found.chains],
+        "kept": [asdict(call) for call in found.kept],
+        "skipped": found.skipped,
+        "kernel": found.kernel,
+    }
+    print(json_format.dumps(values, indent=2))

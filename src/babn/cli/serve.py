@@ -1,5 +1,10 @@
 """`babn serve`."""
 
+from pathlib import Path
+
+from babn.cli._errors import check_model
+from babn.validation import check_count
+
 
 def serve(
     model: str,
@@ -23,16 +28,15 @@ def serve(
         seed: Seed of the samples.
         max_tokens: Maximum number of tokens of a text.
     """
-    from pathlib import Path
+    check_model(model)
+    check_count("samples", samples)
+    check_count("max_tokens", max_tokens)
 
     from rich.console import Console
 
-    from babn.validation import check_count
     from babn.viewer import server
     from babn.viewer.inputs import open_model
 
-    check_count("samples", samples)
-    check_count("max_tokens", max_tokens)
     with server.listen(host, port) as listening:
         address, free = listening.getsockname()[:2]
         local = server.is_local(f"[{address}]" if ":" in address else address)

@@ -1,6 +1,9 @@
 """`babn view`."""
 
+from pathlib import Path
 from typing import Annotated
+
+from babn.cli._errors import CommandError, check_model
 
 
 def view(
@@ -29,7 +32,10 @@ def view(
         seed: Seed of the samples.
         out: File to write.
     """
-    from pathlib import Path
+    texts = paired(text or [], pair or [])
+    folders = [model, *([compare] if compare else [])]
+    for folder in folders:
+        check_model(folder)
 
     from rich.console import Console
     from rich.markup import escape
@@ -38,8 +44,6 @@ def view(
     from babn.viewer.document import check_columns, check_target
     from babn.viewer.inputs import open_model
 
-    texts = paired(text or [], pair or [])
-    folders = [model, *([compare] if compare else [])]
     check_columns(len(folders), len(texts))
     check_target(Path(out))
     first, *second = (open_model(folder) for folder in folders)
@@ -60,8 +64,6 @@ def view(
 
 def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:
     """The texts, or pairs of texts if second texts are given."""
-    from babn.cli._errors import CommandError
-
     if not texts:
         raise CommandError('There is no text to show. Give one with --text "...".')
     if pairs and len(pairs) != len(texts):

@@ -1,1 +1,1 @@
-"""Memory, work and time of stochastic attention in a model of any size, from formulas."""
+"""Parameters, memory and operations of stochastic attention in a model of any size, by formulas."""

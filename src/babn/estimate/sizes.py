@@ -1,17 +1,27 @@
-"""The sizes on which estimates depend: sizes of the model, and of the texts that it processes."""
+"""The sizes on which estimates depend: those of a model, and those of the texts it processes."""
 
 import re
 from dataclasses import dataclass
-from math import ceil
+from itertools import pairwise
 from typing import Any
-
-import torch
-from torch import nn
 
 from babn.errors import ConfigError
 from babn.validation import check_count
 
 MIXTURES = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Fields of configurations of mixtures of experts."""
+
+LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
+PRESETS: dict[str, dict[str, int]] = {
+    "llama-2-7b": {**LLAMA, "intermediate_size": 11008, "vocab_size": 32000},
+    "llama-3-8b": {
+        **LLAMA,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    },
+}
+"""Settings of `LlamaConfig` for published models, which need no download."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +29,6 @@ class Shape:
     """A transformer with one stack of self-attention layers.
 
     Attributes:
-        name: Name of the model.
         hidden: Size of the hidden states.
         heads: Heads of queries.
         kv_heads: Heads of keys and values; fewer than `heads` with grouped queries.
@@ -28,10 +37,9 @@ class Shape:
         intermediate: Inner size of the MLP.
         vocab: Vocabulary size; 0 for a model without a language-model head.
         mlp_matrices: Matrices of the MLP: three if it is gated, as in Llama, otherwise two.
-        counted: Number of parameters of an actual model, if there is one.
+        parameters: All parameters of the model.
     """
 
-    name: str
     hidden: int
     heads: int
     kv_heads: int
@@ -39,58 +47,31 @@ class Shape:
     layers: int
     intermediate: int
     vocab: int
-    mlp_matrices: int = 3
-    counted: int | None = None
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        for name in ("hidden", "heads", "kv_heads", "head_dim", "layers", "intermediate"):
-            check_count(name, getattr(self, name))
-        if self.heads % self.kv_heads:
-            raise ConfigError(
-                f"kv_heads={self.kv_heads} is not possible with heads={self.heads}. Give a divisor."
-            )
+    mlp_matrices: int
+    parameters: int
 
     @property
-    def attention_weights(self) -> int:
-        """Weights of one layer's projections to queries, keys, values and back."""
-        return 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
-
-    @property
-    def mlp_weights(self) -> int:
-        """Weights of one layer's MLP."""
-        return self.mlp_matrices * self.hidden * self.intermediate
-
-    @property
-    def head_weights(self) -> int:
-        """Weights of the language-model head."""
-        return self.hidden * self.vocab
-
-    @property
-    def parameters(self) -> int:
-        """All parameters: as counted, or as in Llama, with norms and untied embeddings."""
-        if self.counted is not None:
-            return self.counted
-        layer = self.attention_weights + self.mlp_weights + 2 * self.hidden
-        return self.layers * layer + 2 * self.head_weights + self.hidden
+    def layer_weights(self) -> int:
+        """Weights of one layer's projections and MLP."""
+        projections = 2 * self.head_dim * (self.heads + self.kv_heads)
+        return self.hidden * (projections + self.mlp_matrices * self.intermediate)
 
 
-_LLAMA: dict[str, int] = {"hidden": 4096, "heads": 32, "head_dim": 128, "layers": 32}
-_SHAPES: dict[str, dict[str, int]] = {
-    "llama-2-7b": {**_LLAMA, "kv_heads": 32, "intermediate": 11008, "vocab": 32000},
-    "llama-3-8b": {**_LLAMA, "kv_heads": 8, "intermediate": 14336, "vocab": 128256},
-}
-PRESETS = {name: Shape(name=name, **sizes) for name, sizes in _SHAPES.items()}
-"""Published shapes, which need no download."""
+def preset(name: str) -> Shape:
+    """The shape of a published model of `PRESETS`."""
+    from transformers import LlamaConfig
+
+    return shape_of(LlamaConfig(**PRESETS[name], architectures=["LlamaForCausalLM"]), name)
 
 
 def shape_of(config: Any, name: str) -> Shape:
-    """The shape of a transformers configuration.
+    """The shape of the model that a transformers configuration describes.
 
     Args:
         config: The configuration.
         name: Name of the model, for messages.
     """
+    import torch
     import transformers
 
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -104,7 +85,6 @@ def shape_of(config: Any, name: str) -> Shape:
     heads = text.num_attention_heads
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     return Shape(
-        name=name,
         hidden=hidden,
         heads=heads,
         kv_heads=getattr(text, "num_key_value_heads", None) or heads,
@@ -113,7 +93,7 @@ def shape_of(config: Any, name: str) -> Shape:
         intermediate=inner,
         vocab=text.vocab_size if head is not None else 0,
         mlp_matrices=_mlp_matrices(model, hidden, inner),
-        counted=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
 
 
@@ -126,10 +106,10 @@ def _check_covered(config: Any, text: Any, name: str) -> None:
     if any(getattr(text, field, None) for field in MIXTURES):
         raise ConfigError(f"{name} ({kind}) is a mixture of experts, which is not covered.")
     if not all(hasattr(text, x) for x in ("hidden_size", "num_attention_heads", "vocab_size")):
-        raise ConfigError(f"{name} ({kind}) does not name its sizes. Give them as --hidden ...")
+        raise ConfigError(f"{name} ({kind}) does not name its sizes, so it is not covered.")
 
 
-def _mlp_matrices(model: nn.Module, hidden: int, inner: int) -> int:
+def _mlp_matrices(model: Any, hidden: int, inner: int) -> int:
     """Number of matrices of an MLP between hidden and inner size; two if it is unknown."""
     names = {
         re.sub(r"\d+", "*", name)
@@ -182,46 +162,40 @@ class Workload:
         return self.batch * self.samples
 
     @property
-    def sizes(self) -> list[tuple[int, int]]:
-        """Queries and keys of each forward pass."""
+    def passes(self) -> list[tuple[int, int]]:
+        """Queries and keys of a text in each forward pass."""
         if self.cached:
             return [(1, self.length)]
         size = min(self.queries or self.length, self.length)
-        ends = [min((i + 1) * size, self.length) for i in range(ceil(self.length / size))]
-        starts = [0, *ends[:-1]]
-        return [(end - start, end) for start, end in zip(starts, ends, strict=True)]
+        ends = [min(start + size, self.length) for start in range(0, self.length, size)]
+        return [(end - start, end) for start, end in pairwise([0, *ends])]
 
     @property
-    def tokens(self) -> int:
-        """Number of tokens in all forward passes."""
-        return self.rows * sum(queries for queries, _ in self.sizes)
+    def one_query(self) -> bool:
+        """Whether every forward pass has one token for each text."""
+        return self.cached or self.queries == 1 or self.length == 1
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether keys and values of earlier tokens are kept."""
+        return self.cached or self.queries > 0
+
+    @property
+    def keys(self) -> int:
+        """Keys of the last forward pass."""
+        return self.rows * self.length
 
     @property
     def logits(self) -> int:
         """Tokens for which the head is computed: all, or the last one with a cache."""
-        return self.rows if self.queries or self.cached else self.tokens
+        return self.rows if self.has_cache else self.keys
 
     @property
-    def pairs(self) -> int:
-        """Query-key pairs of one head in all forward passes, including masked ones."""
-        return self.rows * sum(queries * keys for queries, keys in self.sizes)
-
-    @property
-    def pairs_by_keys(self) -> int:
-        """Sum over all pairs of the number of keys in their forward pass."""
-        return self.rows * sum(queries * keys**2 for queries, keys in self.sizes)
-
-    @property
-    def keys(self) -> int:
-        """Keys of all forward passes."""
-        return self.rows * sum(keys for _, keys in self.sizes)
-
-    @property
-    def pairs_at_once(self) -> int:
-        """Pairs of the largest forward pass."""
-        return self.rows * max(queries * keys for queries, keys in self.sizes)
-
-    @property
-    def queries_at_once(self) -> int:
+    def most_queries(self) -> int:
         """Tokens of the largest forward pass."""
-        return self.rows * max(queries for queries, _ in self.sizes)
+        return self.rows * max(queries for queries, _ in self.passes)
+
+    @property
+    def most_pairs(self) -> int:
+        """Query-key pairs of one head in the largest forward pass."""
+        return self.rows * max(queries * keys for queries, keys in self.passes)
