@@ -112,14 +112,15 @@ def read_mask(
     return mask > MASKED_BELOW, mask.masked_fill(mask <= MASKED_BELOW, 0.0)
 
 
-def override_forward(module: nn.Module, forward: types.FunctionType) -> Undo:
+def override_forward(module: nn.Module, forward: Callable[..., Any]) -> Undo:
     """Overrides the forward of a module by a bound method, which copies of the model keep."""
-    # Each module has a function of its own, since `wraps` gives it the signature of one class.
-    forward = types.FunctionType(forward.__code__, forward.__globals__)
-    before = module.__dict__.get("forward")
-    module.__dict__[_OWN_FORWARD] = before
-    bound = types.MethodType(functools.wraps(type(module).forward)(forward), module)
-    module.__dict__["forward"] = bound
+
+    @functools.wraps(type(module).forward)  # for its signature
+    def overriding(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, *args, **kwargs)
+
+    module.__dict__[_OWN_FORWARD] = module.__dict__.get("forward")
+    module.__dict__["forward"] = types.MethodType(overriding, module)
     return partial(_restore_forward, module)
 
 

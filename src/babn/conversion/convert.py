@@ -14,7 +14,7 @@ from babn.conversion.call_checks import attach_checks
 from babn.conversion.calls import RECURRENT, Call, Chain
 from babn.conversion.checkpointing import unwrap_checkpoints
 from babn.conversion.discover import discover, install_everywhere
-from babn.conversion.hooks import Enter, leave
+from babn.conversion.hooks import OpenContext, close_context
 from babn.conversion.state import (
     ATTRIBUTE,
     PART,
@@ -312,7 +312,9 @@ def _attach_hooks(model: nn.Module) -> list[Undo]:
     undos: list[Undo] = []
     for module in dict.fromkeys(entries):
         if any(hasattr(inner, CALL_SITE) for inner in module.modules()):
-            enter = module.register_forward_pre_hook(Enter(model), with_kwargs=True)
-            closing = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
-            undos += [enter.remove, closing.remove]
+            opening = module.register_forward_pre_hook(OpenContext(model), with_kwargs=True)
+            closing = module.register_forward_hook(
+                close_context, with_kwargs=True, always_call=True
+            )
+            undos += [opening.remove, closing.remove]
     return undos

@@ -3,13 +3,12 @@
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import BaseTorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from babn.errors import BabnError, ConversionError, ExampleInputsError, UnsupportedAttentionError
@@ -80,23 +79,10 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
 def _copied(call: Arguments) -> Arguments:
     """Copies arguments with their tensors, including those in key-value caches."""
     try:
-        with _CopiesOfResults():
-            return copy.deepcopy(call)
-    except Exception:  # some objects cannot be copied, such as locks
+        return copy.deepcopy(call)
+    except Exception:  # such as for locks, and for tensors with a graph
         copied: Arguments = pytree.tree_map_only(Tensor, Tensor.clone, call)
         return copied
-
-
-class _CopiesOfResults(BaseTorchFunctionMode):
-    """Allows deep copies of tensors with a graph, which torch refuses to copy."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Copies without the graph."""
-        if func is Tensor.__deepcopy__:
-            return args[0].detach().clone()
-        return super().__torch_function__(func, types, args, kwargs)
 
 
 def looks_like_attention(module: nn.Module) -> bool:

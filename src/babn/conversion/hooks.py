@@ -17,7 +17,7 @@ from babn.elbo import add_to_loss, nll_factor, rows_per_example
 from babn.errors import DeviceError
 
 
-class Enter:
+class OpenContext:
     """Opens a forward context before a module's forward.
 
     An object and not a function, so that copies of the model get hooks with the copied state.
@@ -58,7 +58,9 @@ def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
     return bool(getattr(config, "output_attentions", False) if given is None else given)
 
 
-def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+def close_context(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> Any:
     """Closes a forward context after a module's forward.
 
     Adds the weighted KL to the loss in training, and attaches the KL to the output.

@@ -126,7 +126,7 @@ def install_softmax(
     model: nn.Module, drop_dropout: bool, chosen: Callable[[nn.Module], bool]
 ) -> list[Undo]:
     """Replaces the softmax of the chosen modules of registered classes."""
-    known = [module for module in model.modules() if type(module).__name__ in SPECS]
+    known: list[Any] = [m for m in model.modules() if type(m).__name__ in SPECS]
     for module in known:
         check_spec(module, SPECS[type(module).__name__])
     undos: list[Undo] = []
