@@ -8,8 +8,8 @@ from babn.attention.belief import BeliefConfig
 from babn.attention.mc_dropout import McDropoutConfig
 from babn.attention.method import MethodConfig
 from babn.attention.softmax import SoftmaxConfig
+from babn.conversion.checkpointing import checkpoint
 from babn.conversion.convert import convert, inspect, revert
-from babn.conversion.hooks import checkpoint
 from babn.conversion.softmax_route import SoftmaxSpec, register_family
 from babn.elbo import (
     KLAnnealing,

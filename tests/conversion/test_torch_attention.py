@@ -1,6 +1,7 @@
 """Attention in plain torch: every option of the two calls that torch has for it."""
 
 import copy
+import inspect
 from typing import Any
 
 import pytest
@@ -292,6 +293,20 @@ def test_scaled_dot_product_attention_with_every_option(
     shapes: tuple[tuple[int, ...], ...], options: dict[str, Any]
 ) -> None:
     check(ScaledDotProduct(**options), vectors(*shapes))
+
+
+def test_a_converted_forward_has_the_signature_of_its_own_class() -> None:
+    class Other(ScaledDotProduct):
+        def forward(self, query: Tensor) -> Tensor:
+            return super().forward(query, query, query)
+
+    models = ScaledDotProduct(), Other()
+    for model, count in zip(models, (3, 1), strict=True):
+        inputs = tuple(vectors(*FOUR).values())[:count]
+        babn.convert(model, babn.BeliefConfig.pairs(max_length=16), inputs)
+
+    found = [list(inspect.signature(model.forward).parameters) for model in models]
+    assert found == [["query", "key", "value"], ["query"]]
 
 
 def test_nested_tensors_are_refused() -> None:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import normalize
 from babn.conversion.calls import active_recorder
-from babn.conversion.forward_context import ForwardContext
-from babn.conversion.hooks import active_context, check_not_reentrant, current_context
+from babn.conversion.checkpointing import check_not_reentrant
+from babn.conversion.forward_context import active_context, current_context
 from babn.conversion.state import CallSite
 from babn.kernels.sdpa import softmax_attention, takes_softmax
 
@@ -31,6 +31,12 @@ Undo = Callable[[], Any]
 """Undoes one change to a model."""
 
 
+def undo_all(undos: list[Undo]) -> None:
+    """Undoes changes, the last one first."""
+    for undo in reversed(undos):
+        undo()
+
+
 def attend(
     module: nn.Module, route: str, inputs: Inputs
 ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
@@ -38,60 +44,49 @@ def attend(
 
     Calls that are in no chain keep their softmax.
     """
-    recorder, site, dropout = active_recorder(), _call_site(module), inputs.dropout
-    context = None
+    recorder, context, place = active_recorder(), active_context(), None
+    site: CallSite | None = getattr(module, CALL_SITE, None)
+    dropout = inputs.dropout
     if recorder is None and site is not None:
-        context = _context_of(site)
-        output, dropout = context.fused(site, inputs), context.dropout(inputs)
+        context = current_context(site)
+        check_not_reentrant(context)
+        place = context.next_place(site)
+    if context is not None and place is not None:
+        output, dropout = context.fused(place, inputs), context.dropout(inputs)
         if output is not None:
             return output, None
     with torch.autocast(inputs.query.device.type, enabled=False):
         if recorder is not None:
             weights = recorder.record(module, route, inputs)
-        elif context is None or site is None:
-            if not (inputs.needs_weights or _needs_weights()) and takes_softmax(inputs):
-                return softmax_attention(inputs, dropout), None
+        elif context is not None and place is not None:
+            posterior, noise = context.posterior(place, inputs.scores())
+            weights = posterior.mean_weights() if noise is None else posterior.sample_weights(noise)
+        elif takes_softmax(inputs) and not (inputs.needs_weights or _needs_weights()):
+            return softmax_attention(inputs, dropout), None
+        else:
             scores = inputs.scores()
             weights = normalize(scores.phi, scores.mask)
-        else:
-            posterior, noise = context.posterior(site, inputs.scores())
-            weights = posterior.mean_weights() if noise is None else posterior.sample_weights(noise)
     weights = weights.to(inputs.value.dtype)
     weights = F.dropout(weights, dropout) if dropout else weights
     return weights @ repeat_heads(inputs.value, weights.shape[1]), weights
 
 
-def _call_site(module: nn.Module) -> CallSite | None:
-    """The call site of a module, or `None` if its next call keeps softmax."""
-    site: CallSite | None = getattr(module, CALL_SITE, None)
-    if site is None or active_recorder() is not None or None not in site.places:
-        return site
-    return None if _context_of(site).leaves_out(site) else site
-
-
 def keeps_own_attention(module: nn.Module) -> bool:
     """Whether a module's next call keeps the model's own attention; counts the call if so.
 
-    True if the module is not converted, or if its posterior mean is softmax attention.
+    True if the call is not converted, or if its posterior mean is softmax attention.
     """
     if active_recorder() is not None or _needs_weights():
         return False
     site, context = getattr(module, CALL_SITE, None), active_context()
     if site is None:
         return True
-    return context is not None and not module.training and context.passes_softmax(site)
+    return context is not None and not module.training and context.keeps_softmax(site)
 
 
 def _needs_weights() -> bool:
     context = active_context()
     return context is not None and context.needs_weights
-
-
-def _context_of(site: CallSite) -> ForwardContext:
-    context = current_context(site)
-    if not torch.compiler.is_compiling():
-        check_not_reentrant(context)
-    return context
 
 
 def read_mask(
@@ -107,7 +102,7 @@ def read_mask(
     if mask is None:
         return None, None
     mask = mask.to(query.device)
-    # The layers of a model share a mask, and what is made of it once for one and the same object.
+    # Returns the same object where possible: layers share a mask, and results are kept for it.
     if mask.ndim < 4:
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
     if mask.shape[-1] > key.shape[-2]:
@@ -119,10 +114,13 @@ def read_mask(
 
 def override_forward(module: nn.Module, forward: Callable[..., Any]) -> Undo:
     """Overrides the forward of a module by a bound method, which copies of the model keep."""
-    before = module.__dict__.get("forward")
-    module.__dict__[_OWN_FORWARD] = before
-    bound = types.MethodType(functools.wraps(type(module).forward)(forward), module)
-    module.__dict__["forward"] = bound
+
+    @functools.wraps(type(module).forward)  # for its signature
+    def overriding(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, *args, **kwargs)
+
+    module.__dict__[_OWN_FORWARD] = module.__dict__.get("forward")
+    module.__dict__["forward"] = types.MethodType(overriding, module)
     return partial(_restore_forward, module)
 
 

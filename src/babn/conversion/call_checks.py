@@ -7,7 +7,7 @@ outputs, missing images and LayerDrop:
 
 1. An attention module that ran has made a call in this forward pass.
 2. A stack of layers that ran has made at least one self-attention call.
-3. Stacks, and attention modules that their stack did not call, are still parts of the model.
+3. All attention modules are still parts of the model.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 
 from babn.conversion.attend import CALL_SITE, Undo
-from babn.conversion.hooks import active_context
+from babn.conversion.forward_context import active_context
 from babn.conversion.state import BeliefState
 from babn.conversion.transformers_route import NAME, NAME_LIKE_SDPA
 from babn.errors import ConversionError
@@ -32,55 +32,32 @@ def check_module(module: nn.Module, args: Any, output: Any) -> None:
         raise _changed(f"{path or type(module).__name__} ran without an attention call", module)
 
 
-def check_stack(
-    root: nn.Module,
-    paths: tuple[str, ...],
-    crossed: frozenset[str],
-    module: nn.Module,
-    args: Any,
-    output: Any,
-) -> None:
-    """Forward hook of a module that holds attention modules.
-
-    Raises if none of them made a call, or if one without a call is no longer part of the model.
-
-    Args:
-        root: The converted model.
-        paths: Paths of the attention modules.
-        crossed: Paths of cross-attention, all of which may be skipped.
-        module: The module.
-        args: Its arguments.
-        output: Its output.
-    """
+def check_stack(paths: tuple[str, ...], module: nn.Module, args: Any, output: Any) -> None:
+    """Forward hook of a stack of layers: raises if its self-attention modules made no call."""
     context = active_context()
-    counts = {} if context is None else context.counts
-    missing = [path for path in paths if path not in counts]
-    if not missing:
-        return
-    own = [path for path in paths if path not in crossed]
-    if own and all(path in missing for path in own) and not drops_layers(module):
+    called = context is not None and any(path in context.counts for path in paths)
+    if not called and not drops_layers(module):
         raise _changed(f"{type(module).__name__} ran without an attention call", module)
-    check_parts(missing, root)
 
 
-def check_parts(paths: Iterable[str], root: nn.Module, args: Any = ()) -> None:
-    """Forward pre-hook of the root: raises if a path has no converted attention any more."""
+def check_parts(root: nn.Module, paths: Iterable[str]) -> None:
+    """Raises if a path leads to no converted attention module any more."""
+    if all(_leads_to_site(root, path) for path in paths):
+        return
+    # Wrappers that are added after conversion, such as FSDP's, change the path.
+    sites = (getattr(module, CALL_SITE, None) for module in root.modules())
+    held = {site.path for site in sites if site is not None}
     for path in paths:
-        if not _is_part(root, path):
-            raise _changed(
-                f"{path or type(root).__name__} is no longer the module that it was", root
-            )
+        if path not in held:
+            name = path or type(root).__name__
+            raise _changed(f"{name} is no longer the module that it was", root)
 
 
-def _is_part(root: nn.Module, path: str) -> bool:
+def _leads_to_site(root: nn.Module, path: str) -> bool:
     module: nn.Module | None = root
     for name in path.split(".") if path else ():
         module = None if module is None else module._modules.get(name)
-    if module is not None and any(hasattr(inner, CALL_SITE) for inner in module.modules()):
-        return True
-    # Wrappers that are added after conversion, such as FSDP's, change the path.
-    sites = [getattr(inner, CALL_SITE) for inner in root.modules() if hasattr(inner, CALL_SITE)]
-    return any(site.path == path or site.path.startswith(f"{path}.") for site in sites)
+    return hasattr(module, CALL_SITE)
 
 
 def drops_layers(module: nn.Module) -> bool:
@@ -104,22 +81,21 @@ def _changed(what: str, module: nn.Module) -> ConversionError:
 
 
 def attach_checks(model: nn.Module, state: BeliefState) -> list[Undo]:
-    """Attaches the checks. Call it before the hooks that open and close contexts."""
-    calls = [call for chain in state.chains for call in chain.calls]
-    modules = dict.fromkeys(call.path for call in calls)
-    crossed = frozenset(modules) - {call.path for call in calls if not call.crossed}
-    stacks: dict[str, list[str]] = {}
+    """Attaches the checks of modules that ran. Call it before the hooks of forward contexts."""
+    modules: set[str] = set()
+    stacks: dict[str, set[str]] = {}
     for chain in state.chains:
-        paths = list(dict.fromkeys(call.path for call in chain.calls))
-        stacks.setdefault(stack_of(model, paths), []).extend(paths)
+        paths = {call.path for call in chain.calls}
+        modules |= paths
+        own = {call.path for call in chain.calls if not call.crossed}
+        stacks.setdefault(stack_of(model, [*paths]), set()).update(own)
     undos: list[Undo] = [
         model.get_submodule(path).register_forward_hook(check_module).remove for path in modules
     ]
     for path, inner in stacks.items():
-        # A partial and not a closure, so that a copy of the model checks itself.
-        hook = partial(check_stack, model, tuple(dict.fromkeys(inner)), crossed)
-        undos.append(model.get_submodule(path).register_forward_hook(hook).remove)
-    undos.append(model.register_forward_pre_hook(partial(check_parts, tuple(stacks))).remove)
+        if inner:  # all cross-attention may be skipped
+            hook = partial(check_stack, tuple(inner))
+            undos.append(model.get_submodule(path).register_forward_hook(hook).remove)
     return undos
 
 

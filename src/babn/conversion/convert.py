@@ -9,22 +9,24 @@ from torch import nn
 
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import AttentionMethod, MethodConfig
-from babn.conversion.attend import CALL_SITE, Undo
+from babn.conversion.attend import CALL_SITE, Undo, override_forward, undo_all
 from babn.conversion.call_checks import attach_checks
 from babn.conversion.calls import RECURRENT, Call, Chain
+from babn.conversion.checkpointing import unwrap_checkpoints
 from babn.conversion.discover import discover, install_everywhere
-from babn.conversion.hooks import Enter, leave, unwrap_checkpoints
+from babn.conversion.hooks import OpenContext, close_context
 from babn.conversion.state import (
     ATTRIBUTE,
     PART,
     BeliefState,
     CallSite,
+    Place,
     belief_states,
     converted_roots,
     is_part,
     own_state,
 )
-from babn.conversion.torch_route import install_functional
+from babn.conversion.torch_route import functional_forward
 from babn.conversion.transformers_route import own_configurations
 from babn.errors import (
     AlreadyConvertedError,
@@ -145,15 +147,14 @@ def inspect(
     config = config or BeliefConfig()
     device = next(model.parameters(), torch.empty(0)).device
     device = _likely_device() if device.type == "meta" else device
+    name = type(model).__name__
     if converted_roots(model):
         state = belief_states(model)[0]
-        about = type(model).__name__, state.config, state.chains, state.kept
-        return Inspection(*about, {}, True, device, state.level)
+        chains, kept = state.chains, state.kept
+        return Inspection(name, state.config, chains, kept, {}, True, device, state.level)
     check_whole(model)
     found = discover(model, example_inputs, config.layers)
-    return Inspection(
-        type(model).__name__, config, found.chains, found.kept, found.skipped, False, device
-    )
+    return Inspection(name, config, found.chains, found.kept, found.skipped, False, device)
 
 
 def convert(model: Model, config: MethodConfig | None = None, example_inputs: Any = None) -> Model:
@@ -261,8 +262,7 @@ def revert(model: Model) -> Model:
         what = whole if is_part(model) else "not converted: nothing to revert"
         raise NotConvertedError(f"{type(model).__name__} is {what}.")
     for root in roots:
-        for undo in reversed(root.__dict__.pop(_UNDOS)):
-            undo()
+        undo_all(root.__dict__.pop(_UNDOS))
         unwrap_checkpoints(root)
         delattr(root, ATTRIBUTE)
         if hasattr(getattr(root, "config", None), ATTRIBUTE):
@@ -281,27 +281,28 @@ def _check_lengths(config: MethodConfig, chains: tuple[Chain, ...]) -> None:
 
 def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
     """Marks all attention modules, and attaches call sites to those with converted calls."""
-    placed: list[tuple[Call, tuple[int, int] | None]] = [
+    placed: list[tuple[Call, Place | None]] = [
         (call, (number, step))
         for number, chain in enumerate(state.chains)
         for step, call in enumerate(chain.calls)
     ]
     placed += [(call, None) for call in state.kept]
-    places: dict[str, list[tuple[int, int] | None]] = {}
+    modules: dict[str, list[tuple[Call, Place | None]]] = {}
     for call, place in sorted(placed, key=lambda entry: entry[0].order):
-        places.setdefault(call.path, []).append(place)
-    routes = {call.path: call.route for call, place in placed if place is not None}
+        modules.setdefault(call.path, []).append((call, place))
     undos: list[Undo] = []
-    for path, own in places.items():
+    for path, calls in modules.items():
         module = model.get_submodule(path)
         vars(module)[PART] = True
         undos.append(partial(delattr, module, PART))
-        if path in routes:
+        routes = {call.route for call, place in calls if place is not None}
+        if routes:
+            places = tuple(place for _, place in calls)
             recurrent = bool(getattr(module, RECURRENT, False))
-            setattr(module, CALL_SITE, CallSite(path, tuple(own), recurrent))
+            setattr(module, CALL_SITE, CallSite(path, places, recurrent))
             undos.append(partial(delattr, module, CALL_SITE))
-        if routes.get(path) == "sdpa":
-            undos.append(install_functional(module))
+        if "sdpa" in routes:
+            undos.append(override_forward(module, functional_forward))
     return undos
 
 
@@ -311,7 +312,9 @@ def _attach_hooks(model: nn.Module) -> list[Undo]:
     undos: list[Undo] = []
     for module in dict.fromkeys(entries):
         if any(hasattr(inner, CALL_SITE) for inner in module.modules()):
-            enter = module.register_forward_pre_hook(Enter(model), with_kwargs=True)
-            closing = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
-            undos += [enter.remove, closing.remove]
+            opening = module.register_forward_pre_hook(OpenContext(model), with_kwargs=True)
+            closing = module.register_forward_hook(
+                close_context, with_kwargs=True, always_call=True
+            )
+            undos += [opening.remove, closing.remove]
     return undos

@@ -1,43 +1,45 @@
-"""Runs a model on an example, and restores the model and all global state afterwards."""
+"""Runs a model on an example for the dry run, and compares the outputs of two runs."""
 
 import copy
+import math
 import threading
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import is_dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from babn.conversion.transformers_route import own_configurations
 from babn.errors import BabnError, ConversionError, ExampleInputsError, UnsupportedAttentionError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
-CONTAINERS = (dict, OrderedDict, defaultdict, list, deque, set)
+FULL, HALF = 1e-4, 5e-2
+"""Relative tolerance for rounding in float32, and in coarser or unknown precision."""
+
+LARGEST = 2**30
+"""Largest number of parameters that are cast to float64, to save memory."""
 
 _one_at_a_time = threading.RLock()
 """A dry run sets torch's random state, which all threads share."""
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Sets evaluation mode without gradients; restores the model and the random state on exit.
-
-    Configurations are copied, since other models, also in other threads, may share them.
-    """
-    with _one_at_a_time, torch.no_grad(), torch.random.fork_rng(), unchanged(model):
-        own_configurations(model)
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Sets evaluation mode without gradients; restores the mode and the random state on exit."""
+    training = [module for module in model.modules() if module.training]
+    with _one_at_a_time, torch.no_grad(), torch.random.fork_rng():
         model.eval()
-        yield
+        try:
+            yield
+        finally:
+            for module in training:
+                module.training = True
 
 
-def check_does_not_switch(model: nn.Module) -> None:
+def check_not_block_sparse(model: nn.Module) -> None:
     """Raises for BigBird's block-sparse attention, which a short text replaces permanently."""
     for module in model.modules():
         sparse = getattr(module, "attention_type", None) == "block_sparse"
@@ -77,23 +79,10 @@ def run_example(model: nn.Module, call: Arguments) -> Any:
 def _copied(call: Arguments) -> Arguments:
     """Copies arguments with their tensors, including those in key-value caches."""
     try:
-        with _CopiesOfResults():
-            return copy.deepcopy(call)
-    except Exception:  # some objects cannot be copied, such as locks
+        return copy.deepcopy(call)
+    except Exception:  # such as for locks, and for tensors with a graph
         copied: Arguments = pytree.tree_map_only(Tensor, Tensor.clone, call)
         return copied
-
-
-class _CopiesOfResults(BaseTorchFunctionMode):
-    """Allows deep copies of tensors with a graph, which torch refuses to copy."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Copies without the graph."""
-        if func is Tensor.__deepcopy__:
-            return args[0].detach().clone()
-        return super().__torch_function__(func, types, args, kwargs)
 
 
 def looks_like_attention(module: nn.Module) -> bool:
@@ -101,90 +90,101 @@ def looks_like_attention(module: nn.Module) -> bool:
     return "attention" in type(module).__name__.lower()
 
 
-@contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restores the attributes, submodules, parameters and buffers of a model on exit.
+def tolerance_for(model: nn.Module, keys: list[Tensor], output: Any) -> float:
+    """The relative tolerance for rounding in the output of a model, whose calls have these keys."""
+    dtypes = {x.dtype for x in (*model.parameters(), *keys, *_numbers(output).values())}
+    coarse = dtypes - {torch.float32, torch.float64}
+    cast = any(map(torch.is_autocast_enabled, _devices(model)))
+    return HALF if coarse or cast or not can_be_widened(model) else FULL
 
-    Some models change in a forward pass: BigBird replaces its attention modules when a text is
-    short, RWKV divides its weights, others extend tables of positions.
+
+def _devices(model: nn.Module) -> set[str]:
+    """The kinds of devices on which a model computes."""
+    return {p.device.type for p in model.parameters()} - {"meta"} | {"cpu"}
+
+
+def largest_gap(before: Any, after: Any, moved: Any = None, limit: float = FULL) -> float:
+    """The largest difference between two outputs, relative to their size; NaN if none is compared.
+
+    Args:
+        before: The first run's output.
+        after: The second run's.
+        moved: The output of a third run, in which irrelevant inputs differ. Values that depend on
+            them are not compared, nor are values that are NaN in the first run.
+        limit: The tolerance for rounding.
     """
-    contents = [(c, dict(c) if isinstance(c, dict) else list(c)) for c in _containers(model)]
-    written = _KeepsWritten(model)
-    try:
-        with written:
+    old, new, other = _numbers(before), _numbers(after), _numbers(moved)
+    gaps = [_gap(old[path], new[path], other.get(path), limit) for path in old if path in new]
+    return max((gap for gap in gaps if not math.isnan(gap)), default=math.nan)
+
+
+def _gap(old: Tensor, new: Tensor, moved: Tensor | None, limit: float) -> float:
+    if old.shape != new.shape:
+        return math.inf
+    old, new = _wide(old), _wide(new)
+    sizes = old[old.isfinite()].abs()
+    size = sizes.max().clamp(min=1e-6) if len(sizes) else 1.0
+    compared = ~(old.isnan() & new.isnan())
+    if moved is not None:
+        compared &= ((_wide(moved) - new).abs() <= limit / 10 * size) & ~old.isnan()
+    difference = (old - new).abs().masked_fill(old == new, 0.0)[compared]  # also infinities
+    return float((difference / size).nan_to_num(math.inf).max()) if len(difference) else math.nan
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _numbers(output: Any) -> dict[str, Tensor]:
+    """The floating-point tensors of an output, or else of its attributes, by their paths."""
+    return _tensors(output, "") or _tensors(getattr(output, "__dict__", {}), "")
+
+
+def _tensors(output: Any, path: str) -> dict[str, Tensor]:
+    if isinstance(output, Tensor):
+        return {path: output.detach()} if output.is_floating_point() and output.numel() else {}
+    items: Any = ()
+    if isinstance(output, Mapping):
+        items = output.items()
+    elif isinstance(output, list | tuple):
+        items = enumerate(output)
+    return {
+        inner: tensor
+        for name, value in items
+        for inner, tensor in _tensors(value, f"{path}.{name}").items()
+    }
+
+
+def can_be_widened(model: nn.Module) -> bool:
+    """Whether a model may be cast to float64: it is not too large, and its devices have it."""
+    return "mps" not in _devices(model) and sum(p.numel() for p in model.parameters()) <= LARGEST
+
+
+@contextmanager
+def full_precision(model: nn.Module) -> Iterator[None]:
+    """Runs a model in float64 without autocast, whatever torch rounds products of float32 to."""
+    tables: list[dict[str, Any]] = [
+        table for module in model.modules() for table in (module._parameters, module._buffers)
+    ]
+    before = [dict(table) for table in tables]
+    wide: dict[int, Tensor] = {}  # keeps tied weights tied
+    with ExitStack() as entered:
+        for device in _devices(model):
+            entered.enter_context(torch.autocast(device, enabled=False))
+        try:
+            for table in tables:
+                for name, x in table.items():
+                    if type(x) in (Tensor, nn.Parameter) and x.is_floating_point():
+                        made = wide.setdefault(id(x), x.detach().double())
+                        table[name] = nn.Parameter(made) if isinstance(x, nn.Parameter) else made
             yield
-    finally:
-        for container, before in contents:
-            _restore(container, before)
-        written.restore()
+        finally:
+            for table, own in zip(tables, before, strict=True):
+                table.update(own)
 
 
-class _KeepsWritten(TorchFunctionMode):
-    """Copies parameters and buffers before they are written to in place."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        tensors = [x for x in (*model.parameters(), *model.buffers()) if _has_memory(x)]
-        self.data = [(x, x.data) for x in tensors]
-        self.own = {x.untyped_storage().data_ptr() for x in tensors}
-        self.kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Copies tensors of the model that the function writes to."""
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        in_place = name.endswith("_") and not name.endswith("__")
-        if in_place or name == "__setitem__" or name.startswith("__i") or "out" in kwargs:
-            for x in pytree.tree_leaves((args[:1], kwargs)):
-                if isinstance(x, Tensor) and _has_memory(x):
-                    self._keep(x.untyped_storage())
-        return func(*args, **kwargs)
-
-    def _keep(self, storage: torch.UntypedStorage) -> None:
-        address = storage.data_ptr()
-        if address in self.own and address not in self.kept:
-            self.kept[address] = storage, storage.clone()
-
-    def restore(self) -> None:
-        """Writes the copies back."""
-        for storage, before in self.kept.values():
-            storage.copy_(before)
-        for x, data in self.data:
-            if x.data_ptr() != data.data_ptr():
-                x.data = data
-
-
-def _has_memory(x: Tensor) -> bool:
-    return type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided and not x.is_meta
-
-
-def _containers(model: nn.Module) -> list[Any]:
-    """The attribute dictionaries of all modules, and the containers and data classes in them."""
-    found: dict[int, Any] = {}
-    waiting: list[Any] = [vars(module) for module in model.modules()]
-    while waiting:
-        container = waiting.pop()
-        if id(container) in found:
-            continue
-        found[id(container)] = container
-        for value in list(container.values() if isinstance(container, dict) else container):
-            if type(value) in CONTAINERS:
-                waiting.append(value)
-            elif is_dataclass(value) and hasattr(value, "__dict__") and not isinstance(value, type):
-                waiting.append(vars(value))
-    return list(found.values())
-
-
-def _restore(container: Any, before: Any) -> None:
-    """Restores only what differs, since other threads may read the model."""
-    if isinstance(container, dict):
-        for key in [key for key in container if key not in before]:
-            del container[key]
-        for key, value in before.items():
-            if key not in container or container[key] is not value:
-                container[key] = value
-    elif list(map(id, container)) != list(map(id, before)):
-        container.clear()
-        (container.update if isinstance(container, set) else container.extend)(before)
+def widened(values: Any) -> Any:
+    """Arguments with floating-point tensors in float64."""
+    return pytree.tree_map_only(
+        Tensor, lambda x: x.double() if x.is_floating_point() else x, values
+    )

@@ -53,7 +53,7 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
             "a dictionary of keyword arguments, as small as you like."
         )
     accepted = python_inspect.signature(model.forward).parameters
-    made = {name: value for name, value in _made(config).items() if name in accepted}
+    made = {name: value for name, value in _example_tensors(config).items() if name in accepted}
     made = {name: _placed(value, model) for name, value in made.items()}
     for ids, mask in (
         ("input_ids", "attention_mask"),
@@ -84,7 +84,7 @@ def _placed(value: Tensor, model: nn.Module) -> Tensor:
     return value.to(dtypes[0]) if dtypes and value.is_floating_point() else value
 
 
-def _made(config: Any) -> dict[str, Tensor]:
+def _example_tensors(config: Any) -> dict[str, Tensor]:
     """Small inputs of every kind that the configuration has a size for."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocabulary = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)

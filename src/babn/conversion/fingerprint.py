@@ -34,8 +34,8 @@ class Fingerprint:
     @classmethod
     def from_dict(cls, values: Any) -> "Fingerprint":
         """The fingerprint in JSON values, as `asdict` makes them."""
-        words = [*values["weights"].values(), values["adapters"]]
-        if not all(isinstance(word, str) for word in words):
+        checksums = [*values["weights"].values(), values["adapters"]]
+        if not all(isinstance(word, str) for word in checksums):
             raise TypeError("checksums are strings")
         return cls(values["weights"], values["adapters"])
 
@@ -59,8 +59,8 @@ def fingerprint(root: nn.Module) -> Fingerprint:
     base, adapters = _tensors(root)
     known: dict[int, str] = {}  # tied weights have several names
     for x in base.values():
-        known[id(x)] = known.get(id(x)) or _words(x)
-    return Fingerprint({name: known[id(x)] for name, x in base.items()}, _together(adapters))
+        known[id(x)] = known.get(id(x)) or _checksums(x)
+    return Fingerprint({name: known[id(x)] for name, x in base.items()}, _combined(adapters))
 
 
 @torch.no_grad()
@@ -68,7 +68,7 @@ def compare(saved: Fingerprint, root: nn.Module) -> Difference:
     """Compares a base with the fingerprint of the one that an adapter was saved from."""
     base, adapters = _tensors(root)
     names = dict.fromkeys([*saved.weights, *base])
-    found = {name: _agrees(saved.weights.get(name), base.get(name)) for name in names}
+    found = {name: _matches(saved.weights.get(name), base.get(name)) for name in names}
     quantised = any(_is_quantised(saved.weights.get(name), base.get(name)) for name in names)
     same_names = saved.weights and base and not quantised  # quantised layers hold other tensors
     changed = [
@@ -77,17 +77,17 @@ def compare(saved: Fingerprint, root: nn.Module) -> Difference:
         if found[name] is False or (same_names and (name in saved.weights) != (name in base))
     ]
     unverified = [name for name in names if found[name] is None and name not in changed]
-    adapted = _together(adapters)
+    adapted = _combined(adapters)
     if saved.adapters != adapted:
         (changed if saved.adapters and adapted else unverified).append("the adapters")
     return Difference(changed, unverified)
 
 
-def _agrees(words: str | None, x: Tensor | None) -> bool | None:
+def _matches(checksums: str | None, x: Tensor | None) -> bool | None:
     """Whether a tensor is the saved one, up to rounding; `None` if that is unknown."""
-    if not words or x is None or not _is_here(x) or _is_quantised(words, x):
+    if not checksums or x is None or not _is_local(x) or _is_quantised(checksums, x):
         return None
-    saved = dict(word.split(":") for word in words.split())
+    saved = dict(word.split(":") for word in checksums.split())
     for kind, dtype in _precisions(x).items():
         rounded = x.to(dtype)
         lossless = dtype == x.dtype or rounded.to(x.dtype).equal(x)
@@ -96,14 +96,16 @@ def _agrees(words: str | None, x: Tensor | None) -> bool | None:
     return False
 
 
-def _is_quantised(words: str | None, x: Tensor | None) -> bool:
+def _is_quantised(checksums: str | None, x: Tensor | None) -> bool:
     """Whether one of the two bases holds integers where the other holds floats."""
-    return bool(words) and x is not None and ("float" in (words or "")) != x.is_floating_point()
+    if not checksums or x is None:
+        return False
+    return ("float" in checksums) != x.is_floating_point()
 
 
-def _words(x: Tensor) -> str:
+def _checksums(x: Tensor) -> str:
     """The checksums of a tensor."""
-    if not _is_here(x):
+    if not _is_local(x):
         return ""
     return " ".join(f"{kind}:{_checksum(x.to(dtype))}" for kind, dtype in _precisions(x).items())
 
@@ -114,8 +116,8 @@ def _precisions(x: Tensor) -> dict[str, torch.dtype]:
     return own | PRECISIONS if x.is_floating_point() else own
 
 
-def _is_here(x: Tensor) -> bool:
-    """Whether this process holds all values of a tensor: it is neither sharded nor offloaded."""
+def _is_local(x: Tensor) -> bool:
+    """Whether this process holds all values of a tensor, neither sharded nor offloaded."""
     wrapped = hasattr(x, "__tensor_flatten__")  # DTensor, and quantised tensors of torchao
     return not (x.is_meta or wrapped or hasattr(x, "ds_id"))
 
@@ -126,10 +128,10 @@ def _checksum(x: Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-def _together(tensors: Mapping[str, Tensor]) -> str:
+def _combined(tensors: Mapping[str, Tensor]) -> str:
     """One checksum of several tensors."""
-    words = "\n".join(f"{name} {_words(x)}" for name, x in sorted(tensors.items()))
-    return hashlib.sha256(words.encode()).hexdigest()[:16] if tensors else ""
+    checksums = "\n".join(f"{name} {_checksums(x)}" for name, x in sorted(tensors.items()))
+    return hashlib.sha256(checksums.encode()).hexdigest()[:16] if tensors else ""
 
 
 def _tensors(root: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

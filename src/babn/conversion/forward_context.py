@@ -1,11 +1,13 @@
-"""Computes the attention calls of one forward pass through a converted model."""
+"""The state of one forward pass through a converted model, and the stack of active ones."""
 
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
@@ -13,20 +15,20 @@ from babn.attention.method import AttentionMethod
 from babn.attention.noise_source import NoiseLike
 from babn.attention.posterior import Posterior
 from babn.conversion.layer_kl import LayerKL
-from babn.conversion.override import Mode, Override
-from babn.conversion.state import BeliefState, CallSite
-from babn.errors import ConversionError
+from babn.conversion.override import Mode, Override, active_override
+from babn.conversion.state import BeliefState, CallSite, Place
+from babn.errors import CheckpointingError, ConversionError, NotConvertedError
 from babn.kernels import dispatch, key_inputs, pair_inputs
 from babn.kernels.sdpa import attention_with_factors, softmax_attention
 
-BYTES_PER_PAIR = 4 * 12
-"""Memory of one query-key pair in the reference: a dozen float32 tensors at a time."""
+BYTES_PER_PAIR = {"reference": 4 * 12, "pair kernels": 2 * 4}
+"""Temporary memory of one query-key pair: a dozen float32 tensors in the reference, the upward
+path's tensors in half precision with kernels over pairs; none otherwise, which is counted as 1."""
 
-BYTES_PER_FUSED_PAIR = 2 * 4
-"""Memory of one pair with kernels: only the upward path's tensors, in half precision."""
+Sizes = tuple[int, int]
+"""Numbers of queries and keys."""
 
-
-Snapshot = tuple[dict[str, int], dict[int, Any]]
+Snapshot = tuple[dict[str, int], dict[int, tuple[Any, Sizes | None]]]
 """Call counts of modules and upward states of chains at one point of a forward pass."""
 
 
@@ -54,22 +56,41 @@ class ForwardContext:
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
         self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
-        self.states: dict[int, Any] = {}
-        self.sizes: dict[int, tuple[int, int] | None] = {}
+        self.states: dict[int, tuple[Any, Sizes | None]] = {}
         self.methods = [cast(AttentionMethod, method) for method in state.rules]
         self.layer_kl = LayerKL(state, override.counted)
         fixed = override.fixed_noise is not None
         self.request = dispatch.Request(self.mode == "sample", self.with_kl, self.level, fixed)
 
-    def posterior(
-        self, site: CallSite, scores: Scores, bytes_per_pair: int = BYTES_PER_PAIR
-    ) -> tuple[Posterior, NoiseLike | None]:
-        """The posterior of the next call at `site`, and its noise source; `None` for the mean.
+    def next_place(self, site: CallSite) -> Place | None:
+        """Counts a call at `site`; returns its place, or `None` if the call keeps softmax."""
+        count = self.counts.get(site.path, 0)
+        self.counts[site.path] = count + 1
+        number = 0 if site.recurrent else count
+        if number >= len(site.places):
+            raise ConversionError(
+                f"{site.path} was called {count + 1} times in one forward pass, but "
+                f"{len(site.places)} times in the dry run. Convert with example_inputs for which "
+                "the model makes the same calls as for real inputs."
+            )
+        place = site.places[number]
+        if site.recurrent and place is not None:
+            self.layer_kl.recurrent.setdefault(place, [])
+        return place
 
-        Keeps the KL.
-        """
-        chain, step = place = self._next_place(site)
-        self._note_memory(scores.phi.shape, bytes_per_pair)
+    def keeps_softmax(self, site: CallSite) -> bool:
+        """Whether the next call at `site` is softmax attention; counts it if so."""
+        softmax = dispatch.is_softmax(self.state.config, self.request)
+        number = 0 if site.recurrent else self.counts.get(site.path, 0)
+        kept = site.places[number : number + 1] == (None,)
+        found = kept or (softmax and self.override.memory is None)
+        if found:
+            self.next_place(site)
+        return found
+
+    def posterior(self, place: Place, scores: Scores) -> tuple[Posterior, NoiseLike | None]:
+        """The posterior of a call, and its noise source; `None` for the mean. Keeps the KL."""
+        chain, step = place
         method = self.methods[chain]
         sizes = scores.phi.shape[2], scores.phi.shape[3]
         states = self._upward(place, lambda: method.upward(scores), sizes)
@@ -82,7 +103,7 @@ class ForwardContext:
             self.override.posteriors.append((self.state.layer_name(place), posterior))
         return posterior, self._noise(place) if self.mode == "sample" else None
 
-    def _noise(self, place: tuple[int, int]) -> NoiseLike:
+    def _noise(self, place: Place) -> NoiseLike:
         """The noise source of a call."""
         if self.override.fixed_noise is None:
             return self.override.noise_source
@@ -90,51 +111,46 @@ class ForwardContext:
         call = self.state.chains[chain].calls[step]
         return self.override.fixed_noise.at(call.order, self.past, call.crossed)
 
-    def fused(self, site: CallSite, inputs: Inputs) -> Tensor | None:
-        """The output of the next call at `site` without its weights, or `None` for the reference.
-
-        Keeps the KL.
-        """
-        if self.needs_weights or inputs.needs_weights:
-            return None
-        dropout = self.dropout(inputs)
-        how = dispatch.choose(self.state.config, inputs, self.request, dropout, site.recurrent)
+    def fused(self, place: Place, inputs: Inputs) -> Tensor | None:
+        """The output of a call without its weights, or `None` for the reference. Keeps the KL."""
+        dropout, how = self.dropout(inputs), "reference"
+        if not (self.needs_weights or inputs.needs_weights):
+            recurrent = place in self.layer_kl.recurrent
+            how = dispatch.choose(self.state.config, inputs, self.request, dropout, recurrent)
+        if self.override.memory is not None:
+            self.override.memory.append(math.prod(inputs.pairs) * BYTES_PER_PAIR.get(how, 1))
         if how == "reference":
             return None
         if how == "key kernels":
-            return self._by_key_kernels(site, inputs)
+            return self._by_key_kernels(place, inputs)
         with torch.autocast(inputs.query.device.type, enabled=False):
-            if how == "factors":
-                return self._by_factors(site, inputs, dropout)
-            place = self._next_place(site)
-            per_pair = BYTES_PER_FUSED_PAIR if how == "pair kernels" else 1
-            self._note_memory(inputs.pairs, per_pair)
             if how == "softmax":
                 return softmax_attention(inputs, dropout)
+            if how == "factors":
+                return self._by_factors(place, inputs, dropout)
             return self._by_pair_kernels(place, inputs.with_causal_mask())
 
-    def _by_key_kernels(self, site: CallSite, inputs: Inputs) -> Tensor:
+    def _by_key_kernels(self, place: Place, inputs: Inputs) -> Tensor:
         """A call with one variable per key; autocast changes nothing, and leaving it takes time."""
-        chain, step = place = self._next_place(site)
-        self._note_memory(inputs.pairs, 1)
+        chain, step = place
         method, noise = self.methods[chain], self._noise(place)
         shared = self._upward(
             place, lambda: key_inputs.key_inputs(method, inputs, self.request, noise), None
         )
         output, parts = key_inputs.attend(method, step, inputs, shared, noise)
         if parts is not None:
-            self.layer_kl.keep_keys(place, parts, inputs)
+            self.layer_kl.keep_keys(place, parts, inputs.mask, *inputs.pairs[-2:])
         return output
 
-    def _by_factors(self, site: CallSite, inputs: Inputs, dropout: float) -> Tensor:
+    def _by_factors(self, place: Place, inputs: Inputs, dropout: float) -> Tensor:
         """A call with one variable per key by torch's attention."""
-        posterior, noise = self.posterior(site, inputs.without_scores(), bytes_per_pair=1)
+        posterior, noise = self.posterior(place, inputs.without_scores())
         if noise is None:
             return softmax_attention(inputs, dropout)
         assert isinstance(posterior, KeyPosterior)
         return attention_with_factors(inputs, posterior.log_sample(noise), dropout)
 
-    def _by_pair_kernels(self, place: tuple[int, int], inputs: Inputs) -> Tensor:
+    def _by_pair_kernels(self, place: Place, inputs: Inputs) -> Tensor:
         """A call with noise over pairs."""
         chain, step = place
         method, noise = self.methods[chain], self._noise(place)
@@ -147,9 +163,7 @@ class ForwardContext:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
         return output
 
-    def _upward(
-        self, place: tuple[int, int], compute: Callable[[], Any], sizes: tuple[int, int] | None
-    ) -> Any:
+    def _upward(self, place: Place, compute: Callable[[], Any], sizes: Sizes | None) -> Any:
         """The upward states of a chain, which its first call computes and its last one releases.
 
         States that are kept when a compiled model ends would become outputs with a gradient.
@@ -160,28 +174,23 @@ class ForwardContext:
             sizes: Queries and keys, which must be those of the first call; `None` if any may be.
         """
         chain, step = place
-        if self.states.get(chain) is None:
-            self.states[chain], self.sizes[chain] = compute(), sizes
-        before = self.sizes[chain]
-        if self.states[chain] is not None and before is not None and before != sizes:
-            (queries, keys), sizes = before, sizes or before
+        if chain not in self.states:
+            self.states[chain] = compute(), sizes
+        states, first = self.states[chain]
+        if states is not None and first is not None and sizes is not None and first != sizes:
             raise ConversionError(
                 f"{self.state.layer_name(place)} has {sizes[0]} queries and {sizes[1]} keys, the "
-                f"first call of its chain {queries} and {keys}. In the dry run they were alike: "
-                "convert with example_inputs in which they differ, so that they become separate "
-                "chains."
+                f"first call of its chain {first[0]} and {first[1]}. In the dry run they were "
+                "alike: convert with example_inputs in which they differ, so that they become "
+                "separate chains."
             )
         if step == len(self.state.chains[chain].calls) - 1:
-            return self.states.pop(chain)
-        return self.states[chain]
+            del self.states[chain]
+        return states
 
     def dropout(self, inputs: Inputs) -> float:
         """The rate of the model's own dropout on attention weights, if it is kept."""
         return inputs.dropout if self.state.config.attention_dropout else 0.0
-
-    def _note_memory(self, pairs: tuple[int, ...], bytes_per_pair: int) -> None:
-        if self.override.memory is not None:
-            self.override.memory.append(math.prod(pairs) * bytes_per_pair)
 
     def snapshot(self) -> Snapshot:
         """The current call counts and upward states."""
@@ -192,39 +201,82 @@ class ForwardContext:
         counts, states = snapshot
         self.counts, self.states = dict(counts), dict(states)
 
-    def passes_softmax(self, site: CallSite) -> bool:
-        """Whether the next call at `site` is softmax attention; counts it if so."""
-        softmax = dispatch.is_softmax(self.state.config, self.request)
-        if not softmax or self.override.memory is not None:
-            return False
-        return self.leaves_out(site) or self._next_place(site) is not None
-
-    def leaves_out(self, site: CallSite) -> bool:
-        """Whether the next call at `site` keeps softmax; counts it if so."""
-        count = self.counts.get(site.path, 0)
-        number = 0 if site.recurrent else count
-        left = number < len(site.places) and site.places[number] is None
-        if left:
-            self.counts[site.path] = count + 1
-        return left
-
-    def _next_place(self, site: CallSite) -> tuple[int, int]:
-        count = self.counts.get(site.path, 0)
-        self.counts[site.path] = count + 1
-        count = 0 if site.recurrent else count
-        if count >= len(site.places):
-            raise ConversionError(
-                f"{site.path} was called {count + 1} times in one forward pass, but "
-                f"{len(site.places)} times in the dry run. Convert with example_inputs for which "
-                "the model makes the same calls as for real inputs."
-            )
-        place = site.places[count]
-        assert place is not None
-        if site.recurrent:
-            self.layer_kl.recurrent.setdefault(place, [])
-        return place
-
 
 def tokens_in(cache: Any) -> int:
     """Number of tokens in a cache of transformers."""
     return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+
+
+class _Local(threading.local):
+    """Each thread has its own contexts, so one model can serve several threads."""
+
+    def __init__(self) -> None:
+        self.contexts: list[tuple[nn.Module | None, ForwardContext]] = []
+
+
+_local = _Local()
+
+
+def begin(
+    module: nn.Module, state: BeliefState, needs_weights: bool = False, cache: Any = None
+) -> bool:
+    """Enters a module of a converted model; returns whether this opened a context.
+
+    A module cannot be nested in itself, so an existing entry is left over from an interrupted pass.
+    """
+    for depth, (entered, _) in enumerate(_local.contexts):
+        if entered is module:
+            del _local.contexts[depth:]
+            break
+    current = active_context()
+    opened = current is None or current.state is not state
+    if current is None or opened:
+        state.last_kl = None
+        state.warn_of_unused_kl()
+        override = active_override(state)
+        current = ForwardContext(state, module.training, override, needs_weights, cache)
+    _local.contexts.append((module, current))
+    return opened
+
+
+def end(module: nn.Module) -> ForwardContext | None:
+    """Leaves a module; returns the context if this was its outermost level."""
+    contexts = _local.contexts
+    if not contexts or contexts[-1][0] is not module:  # an earlier hook failed before ours began
+        return None
+    _, finished = contexts.pop()
+    return None if active_context() is finished else finished
+
+
+def current_context(site: CallSite) -> ForwardContext:
+    """The context that an attention call belongs to."""
+    current = active_context()
+    if current is None and torch._C._current_graph_task_id() != -1:
+        raise CheckpointingError(
+            f"{site.path} is recomputed by a checkpoint that does not know its forward pass. Use "
+            "babn.checkpoint in place of torch.utils.checkpoint.checkpoint."
+        )
+    if current is None:
+        raise NotConvertedError(
+            f"{site.path} was called outside the converted model, so its upward path is missing. "
+            "Call the converted model itself (or revert it first)."
+        )
+    return current
+
+
+def active_context() -> ForwardContext | None:
+    """The innermost context of this thread, if any."""
+    return _local.contexts[-1][1] if _local.contexts else None
+
+
+@contextmanager
+def resumed(context: ForwardContext, snapshot: Snapshot) -> Iterator[None]:
+    """Resumes a context at an earlier point, for recomputation under checkpointing."""
+    later = context.snapshot()
+    context.restore(snapshot)
+    _local.contexts.append((None, context))
+    try:
+        yield
+    finally:
+        _local.contexts.pop()
+        context.restore(later)

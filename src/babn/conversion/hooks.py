@@ -1,100 +1,23 @@
-"""Hooks that open and close forward contexts, their stack, and checkpointing inside of them."""
+"""Hooks that open a forward context, and that close it and add the KL to the loss."""
 
-import functools
 import inspect
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from babn.conversion.forward_context import ForwardContext, Snapshot
-from babn.conversion.override import active_override
-from babn.conversion.state import BeliefState, CallSite, own_state
+from babn.conversion.attend import CALL_SITE
+from babn.conversion.call_checks import check_parts
+from babn.conversion.checkpointing import keep_context_across_checkpoints
+from babn.conversion.forward_context import begin, end
+from babn.conversion.state import BeliefState, own_state
 from babn.elbo import add_to_loss, nll_factor, rows_per_example
-from babn.errors import CheckpointingError, DeviceError, NotConvertedError
-
-_CHECKPOINT = "_gradient_checkpointing_func"
+from babn.errors import DeviceError
 
 
-class _Local(threading.local):
-    """Each thread has its own contexts, so one model can serve several threads."""
-
-    def __init__(self) -> None:
-        self.contexts: list[tuple[nn.Module | None, ForwardContext]] = []
-
-
-_local = _Local()
-
-
-def begin(
-    module: nn.Module, state: BeliefState, needs_weights: bool = False, cache: Any = None
-) -> None:
-    """Enters a module of a converted model: opens a context, or nests in the current one.
-
-    A module cannot be nested in itself, so an existing entry is left over from an interrupted pass.
-    """
-    for depth, (entered, _) in enumerate(_local.contexts):
-        if entered is module:
-            del _local.contexts[depth:]
-            break
-    current = active_context()
-    if current is None or current.state is not state:
-        state.last_kl = None
-        state.warn_of_unused_kl()
-        override = active_override(state)
-        current = ForwardContext(state, module.training, override, needs_weights, cache)
-    _local.contexts.append((module, current))
-
-
-def end(module: nn.Module) -> ForwardContext | None:
-    """Leaves a module; returns the context if this was its outermost level."""
-    contexts = _local.contexts
-    if not contexts or contexts[-1][0] is not module:  # an earlier hook failed before ours began
-        return None
-    _, finished = contexts.pop()
-    return None if active_context() is finished else finished
-
-
-def current_context(site: CallSite) -> ForwardContext:
-    """The context that an attention call belongs to."""
-    current = active_context()
-    if current is None and torch._C._current_graph_task_id() != -1:
-        raise CheckpointingError(
-            f"{site.path} is recomputed by a checkpoint that does not know its forward pass. Use "
-            "babn.checkpoint in place of torch.utils.checkpoint.checkpoint."
-        )
-    if current is None:
-        raise NotConvertedError(
-            f"{site.path} was called outside the converted model, so its upward path is missing. "
-            "Call the converted model itself (or revert it first)."
-        )
-    return current
-
-
-def active_context() -> ForwardContext | None:
-    """The innermost context of this thread, if any."""
-    return _local.contexts[-1][1] if _local.contexts else None
-
-
-@contextmanager
-def resumed(context: ForwardContext, snapshot: Snapshot) -> Iterator[None]:
-    """Resumes a context at an earlier point, for recomputation under checkpointing."""
-    later = context.snapshot()
-    context.restore(snapshot)
-    _local.contexts.append((None, context))
-    try:
-        yield
-    finally:
-        _local.contexts.pop()
-        context.restore(later)
-
-
-class Enter:
+class OpenContext:
     """Opens a forward context before a module's forward.
 
     An object and not a function, so that copies of the model get hooks with the copied state.
@@ -102,13 +25,16 @@ class Enter:
 
     def __init__(self, root: nn.Module) -> None:
         self.root = root
+        sites = (getattr(module, CALL_SITE, None) for module in root.modules())
+        self.paths = [site.path for site in sites if site is not None]
         self.checkpointed = [m for m in root.modules() if hasattr(m, "gradient_checkpointing")]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Opens the context with the state of this module, which may be a replica."""
         state = own_state(module) or own_state(self.root)
         assert state is not None
-        begin(module, state, wants_weights(module, kwargs), kwargs.get("past_key_values"))
+        if begin(module, state, wants_weights(module, kwargs), kwargs.get("past_key_values")):
+            check_parts(self.root, self.paths)
         if not torch.compiler.is_compiling():
             self._check_devices(module, state, (*args, *kwargs.values()))
             if module.training:
@@ -132,7 +58,9 @@ def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
     return bool(getattr(config, "output_attentions", False) if given is None else given)
 
 
-def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+def close_context(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> Any:
     """Closes a forward context after a module's forward.
 
     Adds the weighted KL to the loss in training, and attaches the KL to the output.
@@ -185,84 +113,3 @@ def tied(output: Any, kl: Tensor) -> Any:
             leaves[i] = leaf + (0 * kl).to(leaf.dtype)
             return pytree.tree_unflatten(leaves, tree)
     return output
-
-
-class CheckpointInContext:
-    """A checkpointing function that recomputes inside its forward context."""
-
-    def __init__(self, inner: Callable[..., Any]) -> None:
-        keywords = inner.keywords if isinstance(inner, functools.partial) else {}
-        if keywords.get("use_reentrant"):
-            raise reentrant_error()
-        self.inner = inner
-
-    def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls `function` under checkpointing."""
-        context = active_context()
-        if context is None:
-            return self.inner(function, *args, **kwargs)
-        return self.inner(_Recomputable(function, context), *args, **kwargs)
-
-
-class _Recomputable:
-    """A function that resumes its forward context when it is recomputed in backward."""
-
-    def __init__(self, function: Callable[..., Any], context: ForwardContext) -> None:
-        self.function = function
-        self.context = context
-        self.snapshot = context.snapshot()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if active_context() is self.context:
-            return self.function(*args, **kwargs)
-        if self.context.override.noise_source.seeds is not None:
-            raise CheckpointingError(
-                "Seeded sampling uses its own generators, which recomputation cannot rewind. "
-                "Sample without gradients, or turn gradient checkpointing off."
-            )
-        with resumed(self.context, self.snapshot):
-            return self.function(*args, **kwargs)
-
-
-def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`torch.utils.checkpoint.checkpoint` for code inside a converted model."""
-    from torch.utils.checkpoint import checkpoint as torch_checkpoint
-
-    inner = functools.partial(torch_checkpoint, use_reentrant=kwargs.pop("use_reentrant", False))
-    return CheckpointInContext(inner)(function, *args, **kwargs)
-
-
-def keep_context_across_checkpoints(modules: list[nn.Module]) -> None:
-    """Wraps the checkpointing functions that transformers has put on modules."""
-    for module in modules:
-        inner = module.__dict__.get(_CHECKPOINT)
-        if inner is not None and not isinstance(inner, CheckpointInContext):
-            module.__dict__[_CHECKPOINT] = CheckpointInContext(inner)
-
-
-def unwrap_checkpoints(model: nn.Module) -> None:
-    """Removes the wrapping."""
-    for module in model.modules():
-        inner = module.__dict__.get(_CHECKPOINT)
-        if isinstance(inner, CheckpointInContext):
-            module.__dict__[_CHECKPOINT] = inner.inner
-
-
-def check_not_reentrant(context: ForwardContext) -> None:
-    """Raises under reentrant checkpointing, which would silently drop the gradients of the KL."""
-    if not context.training or not context.grad_enabled or torch.is_grad_enabled():
-        return
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        in_checkpoint = frame.f_code.co_filename.endswith("torch/utils/checkpoint.py")
-        if in_checkpoint and frame.f_code.co_qualname.startswith("CheckpointFunction"):
-            raise reentrant_error()
-
-
-def reentrant_error() -> CheckpointingError:
-    """The error for reentrant checkpointing."""
-    return CheckpointingError(
-        "use_reentrant=True: reentrant checkpointing drops the gradients of the KL term. Use "
-        'use_reentrant=False, e.g. gradient_checkpointing_enable({"use_reentrant": False}).'
-    )

@@ -1,6 +1,6 @@
 """The KL of each attention call in a forward pass, reduced over the pairs that count."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -11,11 +11,8 @@ from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyKL, KeyPosterior, keys_that_count
 from babn.attention.masking import is_rowwise, tokens_seen
 from babn.attention.posterior import Posterior
-from babn.conversion.state import BeliefState
+from babn.conversion.state import BeliefState, Place
 from babn.elbo import Counted, reduce_kl, reduce_kl_rows
-
-Place = tuple[int, int]
-"""Chain and step of a call."""
 
 Shape = tuple[int, int, int, int]
 """Examples, heads, queries and keys of a call."""
@@ -38,34 +35,33 @@ class LayerKL:
         self.recurrent: dict[Place, list[tuple[Tensor, Tensor | None]]] = {}
         self.finished = False
         self.tokens: dict[str, Tensor | None] = {}
-        self.seen: tuple[Tensor, Tensor] | None = None
-        self.counting: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
+        self.tokens_seen = _LastResult(tokens_seen)
+        self.keys_that_count = _LastResult(keys_that_count)
         self.totals: dict[Place, Tensor] = {}
 
     def keep(self, place: Place, posterior: Posterior, scores: Scores) -> None:
         """Keeps the KL of a call, if its method has one."""
-        rows = self._rows_that_count(place, scores.mask, *scores.phi.shape[-2:])
-        if place in self.recurrent:
-            kl = posterior.kl()
-            if kl is not None and not self.finished:
-                self.recurrent[place].append((kl, posterior.kl_mask(scores.mask, rows)))
+        sizes = scores.phi.shape[-2:]
+        if isinstance(posterior, KeyPosterior) and place not in self.recurrent:
+            self.keep_keys(place, posterior.kl_parts(), scores.mask, *sizes)
             return
-        if isinstance(posterior, KeyPosterior):
-            self._keep_keys(place, posterior.kl_parts(), keys_that_count(scores.mask, rows))
-            return
+        rows = self._rows_that_count(place, scores.mask, *sizes)
         kl = posterior.kl()
-        if kl is not None:  # in recomputation the same value again
-            self._reduce([place], kl, posterior.kl_mask(scores.mask, rows))
+        if kl is None:
+            return
+        mask = posterior.kl_mask(scores.mask, rows)
+        if place not in self.recurrent:
+            self._reduce([place], kl, mask)  # in recomputation the same value again
+        elif not self.finished:
+            self.recurrent[place].append((kl, mask))
 
-    def keep_keys(self, place: Place, parts: KeyKL, inputs: Inputs) -> None:
-        """Keeps the KL of a call whose kernel has computed its numbers."""
-        _, _, queries, keys = inputs.pairs
-        mask, rows, counting = self.counting
-        found = self._rows_that_count(place, inputs.mask, queries, keys)
-        if inputs.mask is not mask or found is not rows:  # the layers of a model share a mask
-            mask, rows, counting = inputs.mask, found, keys_that_count(inputs.mask, found)
-            self.counting = mask, rows, counting
-        self._keep_keys(place, parts, counting)
+    def keep_keys(
+        self, place: Place, parts: KeyKL, mask: Tensor | None, queries: int, keys: int
+    ) -> None:
+        """Keeps the KL of a call with one variable per key."""
+        rows = self._rows_that_count(place, mask, queries, keys)
+        if not self.finished:
+            self.keys[place] = parts, self.keys_that_count(mask, rows)
 
     def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has summed it over keys."""
@@ -82,10 +78,6 @@ class LayerKL:
         self._reduce_rows()
         self.keys, self.rows, self.recurrent, self.finished = {}, {}, {}, True
         return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
-
-    def _keep_keys(self, place: Place, parts: KeyKL, mask: Tensor | None) -> None:
-        if not self.finished:
-            self.keys[place] = parts, mask
 
     def _reduce_keys(self) -> None:
         alike: dict[Any, list[Place]] = {}
@@ -161,14 +153,28 @@ class LayerKL:
         call = self.state.chains[chain].calls[step]
         if not call.crossed and queries == keys:
             self.tokens.pop(call.path, None)  # keeps the latest last
-            if mask is not None and (self.seen is None or self.seen[0] is not mask):
-                self.seen = mask, tokens_seen(mask)
-            self.tokens[call.path] = None if mask is None or self.seen is None else self.seen[1]
+            self.tokens[call.path] = None if mask is None else self.tokens_seen(mask)
         cached = not call.crossed and queries != keys
         if cached or all(tokens is None for tokens in self.tokens.values()):
             return None
         tokens = self.tokens[nearest(call.path, self.tokens)]
         return None if tokens is None or tokens.shape[-1] != queries else tokens
+
+
+class _LastResult:
+    """A function that keeps its last result, since the layers of a model share a mask."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.arguments: tuple[Any, ...] | None = None
+        self.result: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the function unless the arguments are the same objects as last time."""
+        before = self.arguments
+        if before is None or any(x is not y for x, y in zip(before, arguments, strict=True)):
+            self.arguments, self.result = arguments, self.function(*arguments)
+        return self.result
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:

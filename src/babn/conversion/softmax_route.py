@@ -38,8 +38,6 @@ class SoftmaxSpec:
 
 SPECS: dict[str, SoftmaxSpec] = {}
 
-_TAP = "_babn_tap"
-
 
 def register_family(attention_class: str, spec: SoftmaxSpec) -> None:
     """Makes modules of an attention class convertible.
@@ -62,24 +60,23 @@ class _Taps(threading.local):
     """The last output of each key projection, until the softmax of its module uses it."""
 
     def __init__(self) -> None:
-        self.keys: dict[str, Tensor] = {}
+        self.keys: dict[nn.Module, Tensor] = {}
 
 
 _taps = _Taps()
 
 
-def tap_keys(path: str, module: nn.Module, args: Any, output: Tensor) -> None:
+def tap_keys(attention: nn.Module, module: nn.Module, args: Any, output: Tensor) -> None:
     """Keeps the first output of a key projection; later ones are keys of relative positions."""
-    _taps.keys.setdefault(path, output)
+    _taps.keys.setdefault(attention, output)
 
 
 class SoftmaxMode(TorchFunctionMode):
     """Computes the softmax in a module's forward with the module's attention method."""
 
-    def __init__(self, module: nn.Module, path: str) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self.path = path
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -93,7 +90,7 @@ class SoftmaxMode(TorchFunctionMode):
         dtype = torch.promote_types(scores.dtype, torch.float32)
         mask = scores > MASKED_BELOW
         phi = scores.to(dtype).masked_fill(~mask, 0.0)
-        flat = _taps.keys.pop(self.path)
+        flat = _taps.keys.pop(self.module)
         key = flat.unflatten(-1, (scores.shape[1], -1)).transpose(1, 2)
         no_values = phi.new_empty(*key.shape[:-1], 0)  # only the weights are needed
         inputs = Inputs(key, key, no_values, 1.0, mask, needs_weights=True, phi=phi)
@@ -105,8 +102,8 @@ class SoftmaxMode(TorchFunctionMode):
 
 def softmax_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """A module's own forward with its softmax replaced."""
-    _taps.keys.pop(self.__dict__[_TAP], None)  # left by an interrupted call
-    with SoftmaxMode(self, self.__dict__[_TAP]):
+    _taps.keys.pop(self, None)  # left by an interrupted call
+    with SoftmaxMode(self):
         return own_forward(self)(*args, **kwargs)
 
 
@@ -129,18 +126,14 @@ def install_softmax(
     model: nn.Module, drop_dropout: bool, chosen: Callable[[nn.Module], bool]
 ) -> list[Undo]:
     """Replaces the softmax of the chosen modules of registered classes."""
-    for module in model.modules():
-        if type(module).__name__ in SPECS:
-            check_spec(module, SPECS[type(module).__name__])
+    known: list[Any] = [m for m in model.modules() if type(m).__name__ in SPECS]
+    for module in known:
+        check_spec(module, SPECS[type(module).__name__])
     undos: list[Undo] = []
-    for path, module in model.named_modules():
-        spec = SPECS.get(type(module).__name__)
-        if spec is None or not chosen(module):
-            continue
-        module.__dict__[_TAP] = path
-        undos.append(partial(delattr, module, _TAP))
+    for module in filter(chosen, known):
+        spec = SPECS[type(module).__name__]
         keys = module.get_submodule(spec.keys)
-        undos.append(keys.register_forward_hook(partial(tap_keys, path)).remove)
+        undos.append(keys.register_forward_hook(partial(tap_keys, module)).remove)
         undos.append(override_forward(module, softmax_forward))
         if drop_dropout and spec.dropout is not None:
             dropout = module.get_submodule(spec.dropout)

@@ -20,16 +20,20 @@ PART = "_babn_part"
 """Attribute of every attention module of a converted model, by which parts are recognised."""
 
 
+Place = tuple[int, int]
+"""Index of a chain, and of a call in it."""
+
+
 @dataclass(frozen=True)
 class CallSite:
-    """The positions (chain, step) of an attention module's calls, in call order.
+    """The places of an attention module's calls, in call order.
 
-    Calls of layers that are not converted have no position, and keep their softmax. All calls of a
-    recurrent module have the same position.
+    Calls of layers that are not converted have no place, and keep their softmax. All calls of a
+    recurrent module have the same place.
     """
 
     path: str
-    places: tuple[tuple[int, int] | None, ...]
+    places: tuple[Place | None, ...]
     recurrent: bool = False
 
 
@@ -138,7 +142,7 @@ class BeliefState(nn.Module):
                 stacklevel=2,
             )
 
-    def layer_name(self, place: tuple[int, int]) -> str:
+    def layer_name(self, place: Place) -> str:
         """Name of a call: its chain and its step."""
         chain, step = place
         return f"{self.chains[chain].name}/{step}"

@@ -59,11 +59,6 @@ def functional_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return own_forward(self)(*args, **kwargs)
 
 
-def install_functional(module: nn.Module) -> Undo:
-    """Replaces the attention functions that a module calls."""
-    return override_forward(module, functional_forward)
-
-
 def sdpa(
     module: nn.Module,
     query: Tensor,

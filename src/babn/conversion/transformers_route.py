@@ -182,14 +182,17 @@ def nested_configurations(configs: list[Any]) -> Iterator[Any]:
         yield from nested_configurations(inner)
 
 
-def own_configurations(model: nn.Module) -> None:
+def own_configurations(model: nn.Module) -> list[Undo]:
     """Replaces the configurations of `model` by copies, since other models may share them."""
+    undos: list[Undo] = []
     if "transformers" not in sys.modules:
-        return
+        return undos
     from transformers import PreTrainedConfig
 
     memo: dict[int, Any] = {}
     for module in model.modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, PreTrainedConfig):
+                undos.append(partial(setattr, module, name, value))
                 setattr(module, name, copy.deepcopy(value, memo))
+    return undos
