@@ -13,6 +13,7 @@ from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import (
     Mask,
     is_rowwise,
+    keys_seen,
     log_normalize,
     normalize,
     tokens_seen,
@@ -121,7 +122,7 @@ class KeyPosterior(Posterior):
     def log_sample(self, noise: NoiseLike) -> Float[Tensor, "batch head 1 key"]:
         r"""A draw of $\log E$, a bias on the keys."""
         queries = self.scores.phi.shape[-2]
-        g = noise.key_noise(self.variables.noise, self.variables.loc.detach(), queries)
+        g = noise.noise(self.variables.noise, self.variables.loc.detach(), queries)
         return self.variables.log_sample_from(g)
 
     def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
@@ -140,7 +141,7 @@ class KeyPosterior(Posterior):
         self, mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
     ) -> Bool[Tensor, "#batch #head 1 #key"] | None:
         """The keys that are seen by a query that counts."""
-        return keys_that_count(mask, rows)
+        return keys_seen(mask, rows)
 
     def kl(self) -> Float[Tensor, "batch head 1 key"]:
         """KL of each key's variable from its prior."""
@@ -303,28 +304,6 @@ def _mean(
         return x.mean(-2, keepdim=True, dtype=dtype)
     count = seen.sum(-1, keepdim=True).clamp(min=1).unsqueeze(-1)
     return _shown(x, seen).sum(-2, keepdim=True, dtype=dtype) / count
-
-
-def keys_that_count(
-    mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
-) -> Bool[Tensor, "#batch #head 1 #key"] | None:
-    """The keys that are seen by a query that counts, as a mask of one row.
-
-    Args:
-        mask: The mask of the call.
-        rows: The queries that count; all by default.
-    """
-    if rows is None:
-        return keys_seen(mask)
-    if mask is not None and mask.shape[-2] > 1:
-        return keys_seen(mask & rows.unsqueeze(-1))
-    any_row = rows.any(-1)[..., None, None]
-    return any_row if mask is None else mask & any_row
-
-
-def keys_seen(mask: Mask | None) -> Mask | None:
-    """The keys that any query sees, as a mask of one row."""
-    return mask if mask is None or mask.shape[-2] == 1 else mask.any(-2, keepdim=True)
 
 
 def _log_count(seen: Mask | None, like: Tensor) -> Tensor | float:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
-from babn.attention.keys import KeyKL, KeyPosterior, keys_that_count
-from babn.attention.masking import is_rowwise, tokens_seen
+from babn.attention.keys import KeyKL, KeyPosterior
+from babn.attention.masking import is_rowwise, keys_seen, tokens_seen
 from babn.attention.posterior import Posterior
 from babn.conversion.state import BeliefState
 from babn.elbo import Counted, reduce_kl, reduce_kl_rows
@@ -51,7 +51,7 @@ class LayerKL:
                 self.recurrent[place].append((kl, posterior.kl_mask(scores.mask, rows)))
             return
         if isinstance(posterior, KeyPosterior):
-            self._keep_keys(place, posterior.kl_parts(), keys_that_count(scores.mask, rows))
+            self._keep_keys(place, posterior.kl_parts(), keys_seen(scores.mask, rows))
             return
         kl = posterior.kl()
         if kl is not None:  # in recomputation the same value again
@@ -63,7 +63,7 @@ class LayerKL:
         mask, rows, counting = self.counting
         found = self._rows_that_count(place, inputs.mask, queries, keys)
         if inputs.mask is not mask or found is not rows:  # the layers of a model share a mask
-            mask, rows, counting = inputs.mask, found, keys_that_count(inputs.mask, found)
+            mask, rows, counting = inputs.mask, found, keys_seen(inputs.mask, found)
             self.counting = mask, rows, counting
         self._keep_keys(place, parts, counting)
 

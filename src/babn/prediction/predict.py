@@ -15,8 +15,8 @@ from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError
 from babn.prediction.batches import Batches, arguments, device_of
-from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
+from babn.prediction.sampling import evaluating
 from babn.prediction.stored_settings import (
     get_noise_level,
     get_residual,
@@ -136,8 +136,8 @@ class _Sampler:
         taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
-        noise = {"noise_source": NoiseSource(seeds), "fixed_noise": None}
-        with overriding(self.model, mode="sample", memory=taken, **noise):
+        noise = NoiseSource(seeds)
+        with overriding(self.model, mode="sample", memory=taken, noise_source=noise):
             logits = self.output(self.model(*args, **kwargs))
         self.bytes = max(sum(taken) // count, 1)
         if logits.shape[0] % count:
