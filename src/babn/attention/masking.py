@@ -32,7 +32,8 @@ def normalize(
 
 
 def zero_masked(
-    x: Float[Tensor, "batch head query key"], mask: Mask | None
+    x: Float[Tensor, "batch head query key"],
+    mask: Bool[Tensor, "#batch #head #query #key"] | None,
 ) -> Float[Tensor, "batch head query key"]:
     """`x` with zeros at masked keys."""
     return x if mask is None else x.masked_fill(~mask, 0.0)

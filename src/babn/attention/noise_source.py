@@ -74,7 +74,7 @@ class NoiseSource(NoiseLike):
     """
 
     def __init__(self, seeds: Sequence[int] | None = None) -> None:
-        self.seeds = seeds
+        self.seeds: Sequence[int] | None = seeds
         self._generators: dict[torch.device, list[torch.Generator]] = {}
 
     def noise(
@@ -129,7 +129,7 @@ class FixedNoise(NoiseLike):
             forward pass has a multiple of that many rows, consecutive rows share a seed, as the
             beams of a search do.
         padding: Number of padding tokens on the left of each sequence; none by default.
-        layer: Index of the attention call, which `at` sets as well as the fields below.
+        layer: Index of the attention call; `at` sets it and the fields below.
         past: Number of tokens in the cache.
         crossed: Whether keys come from another sequence than queries.
 

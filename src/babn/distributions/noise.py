@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.distributions.special import finite, in_single, polynomial, slopes
+from babn.distributions.special import finite, in_single, polynomial
 
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
@@ -251,7 +251,8 @@ class _TruncatedLogMoment(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (scale,) = ctx.saved_tensors
-        slope = polynomial(slopes(ctx.series), (scale - _BEND) / (scale + _BEND))
+        derivative = [power * c for power, c in enumerate(ctx.series)][1:]
+        slope = polynomial(derivative, (scale - _BEND) / (scale + _BEND))
         slope.mul_(2 * _BEND / (scale + _BEND).square())
         slope.sub_(1 / (1 + scale)).add_(ctx.largest)
         return slope.mul_(grad), None, None

@@ -100,10 +100,8 @@ class AttentionMap:
     @property
     def _tensors(self) -> dict[str, Tensor]:
         """The tensors by name; `variable_relative_std` only if it is known."""
-        found = {"mean": self.mean, "relative_std": self.relative_std}
-        if self.variable_relative_std is not None:
-            found["variable_relative_std"] = self.variable_relative_std
-        return found
+        names = ("mean", "relative_std", "variable_relative_std")
+        return {name: x for name in names if (x := getattr(self, name)) is not None}
 
 
 def attention_maps(

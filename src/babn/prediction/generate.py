@@ -1,7 +1,7 @@
 """Generated text with uncertainty, from the posterior mean and from samples of attention."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, SamplesError
 from babn.prediction.batches import Batches, without_targets
-from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty, cat_padded
+from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty
 from babn.prediction.predict import find_logits, following_seed, repeat
+from babn.prediction.result import cat_padded
 from babn.prediction.sampling import evaluating
 from babn.prediction.stored_settings import get_temperature
 from babn.validation import check_count
@@ -69,10 +70,8 @@ def generate(
     found: list[Generation] = []
     with torch.no_grad(), evaluating(model), following_seed(seed, model):
         for batch in batches.shown("generating", progress):
-            prompts = _Prompts(model, _with_mask(batch), seed, generate_kwargs)
             first = sum(map(len, found))
-            rows = list(range(first, first + prompts.rows))
-            prompts.numbers = rows if order is None else [order[row] for row in rows]
+            prompts = _Prompts(model, _with_mask(batch), seed, generate_kwargs, first, order)
             found.append(prompts.generation(samples, samples_per_pass, texts))
     return batches.in_order(Generation.cat(found))
 
@@ -85,23 +84,31 @@ class _Prompts:
         inputs: Keyword arguments of its `generate`, with an attention mask.
         seed: The seed of all batches.
         settings: Further arguments of the model's `generate`.
+        first: Number of prompts in earlier batches.
+        order: The place of each prompt in the user's data, if batches are sorted by length.
 
     Attributes:
         rows: The batch size.
-        numbers: Index of each prompt among the prompts of all batches, on which its noise depends.
+        numbers: Index of each prompt in the user's data, on which its noise depends.
         length: The number of prompt tokens in a generated sequence.
         eos_ids: Token ids that end a text.
         pad_id: The token id after shorter texts.
     """
 
-    numbers: list[int]
-
     def __init__(
-        self, model: Any, inputs: dict[str, Any], seed: int, settings: dict[str, Any]
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        seed: int,
+        settings: dict[str, Any],
+        first: int,
+        order: Sequence[int] | None,
     ) -> None:
         self.model, self.inputs, self.seed, self.settings = model, inputs, seed, settings
         tensors = (x for x in inputs.values() if isinstance(x, Tensor) and x.ndim)
         self.rows = len(next(tensors))
+        places = range(first, first + self.rows)
+        self.numbers = places if order is None else [order[place] for place in places]
         self.has_encoder = bool(getattr(model.config, "is_encoder_decoder", False))
         given = inputs.get("decoder_input_ids" if self.has_encoder else "input_ids")
         self.length = 1 if given is None else given.shape[1]
@@ -113,14 +120,13 @@ class _Prompts:
 
     def generation(self, samples: int, samples_per_pass: int, texts: bool) -> Generation:
         """Text of the posterior mean, scored under samples, and texts of the samples."""
-        passes = [
-            range(samples)[i : i + samples_per_pass] for i in range(0, samples, samples_per_pass)
-        ]
+        starts = range(0, samples, samples_per_pass)
+        passes = [range(samples)[start : start + samples_per_pass] for start in starts]
         with overriding(self.model, mode="mean"):
             sequences = self.generate(1)
         statistics, tokens = TokenStatistics(), sequences[:, self.length :]
         for part in passes:
-            statistics.add(self.score(sequences.repeat(len(part), 1), part), tokens)
+            statistics.add(self.logits(sequences.repeat(len(part), 1), part), tokens)
         found = _joined([self.sampled(part) for part in passes], self.pad_id) if texts else None
         scored = statistics.result(up_to_the_end(tokens, self.eos_ids))
         return Generation(sequences, self.length, scored, found, self.pad_id)
@@ -134,16 +140,11 @@ class _Prompts:
         sequences: Tensor = self.model.generate(**self.repeated(copies), **self.settings)
         return sequences
 
-    def score(self, sequences: Tensor, part: range) -> Tensor:
-        """Logits at the new tokens of sequences, by sample and row."""
-        with overriding(self.model, mode="sample", noise_source=self.noise(part)):
-            return self.logits(sequences).unflatten(0, (len(part), -1))
-
     def sampled(self, part: range) -> SampledTexts:
         """Texts generated under samples, scored under the same samples."""
         with overriding(self.model, mode="sample", noise_source=self.noise(part)):
             sequences = self.generate(len(part))
-        log_probs = self.score(sequences, part).log_softmax(-1)
+        log_probs = self.logits(sequences, part).log_softmax(-1)
         sequences = sequences.unflatten(0, (len(part), -1))
         tokens = sequences[..., self.length :]
         seen = up_to_the_end(tokens, self.eos_ids)
@@ -157,10 +158,12 @@ class _Prompts:
             padding = (mask.cumsum(-1) == 0).sum(-1).tolist()
         return FixedNoise(seeds, padding * len(part))
 
-    def logits(self, sequences: Int[Tensor, "rows length"]) -> Float[Tensor, "rows token id"]:
-        """Next-token logits at each new token of `sequences`, divided by the temperature."""
+    def logits(
+        self, sequences: Int[Tensor, "rows length"], part: range
+    ) -> Float[Tensor, "sample batch token id"]:
+        """Logits of the new tokens of `sequences` under samples, divided by the temperature."""
         new = sequences.shape[1] - self.length
-        inputs = self.repeated(len(sequences) // self.rows)
+        inputs = self.repeated(len(part))
         if self.has_encoder:
             inputs["decoder_input_ids"] = sequences[:, :-1]
         else:
@@ -174,8 +177,10 @@ class _Prompts:
             if "logits_to_keep" in accepted:
                 inputs["logits_to_keep"] = new
             inputs.pop("token_type_ids", None)
-        logits = find_logits(self.model(**inputs))[:, -new:]
-        return logits.float() / get_temperature(self.model)
+        with overriding(self.model, mode="sample", noise_source=self.noise(part)):
+            logits = find_logits(self.model(**inputs))[:, -new:]
+        logits = logits.float() / get_temperature(self.model)
+        return logits.unflatten(0, (len(part), -1))
 
 
 def _joined(parts: list[SampledTexts], pad: int) -> SampledTexts:
