@@ -70,7 +70,7 @@ def shared(over: str) -> Iterator[None]:
         loc = self.variables.loc.detach()
         like = loc[:, :1] if over == "heads" else loc
         if over == "heads" or last[0] is not noise:
-            last[:] = noise, noise.key_noise(self.variables.noise, like, self.scores.phi.shape[-2])
+            last[:] = noise, noise.noise(self.variables.noise, like, self.scores.phi.shape[-2])
         return self.variables.log_sample_from(last[1].expand_as(loc))
 
     KeyPosterior.log_sample = log_sample  # type: ignore[method-assign]

@@ -33,7 +33,7 @@ def seed_of(sample: int, row: int, seed: int = 0) -> int:
 @torch.no_grad()
 def probabilities(model: Any, tokens: Tensor, seed: int) -> Tensor:
     """Next-token probabilities of one text, in one pass without padding."""
-    with overriding(model, mode="sample", fixed_noise=FixedNoise((seed,))):
+    with overriding(model, mode="sample", noise_source=FixedNoise((seed,))):
         return model(input_ids=tokens[None]).logits[0].double().softmax(-1)
 
 
@@ -67,7 +67,7 @@ def test_texts_are_scored_by_the_logits_that_wrote_them(case: Case) -> None:
     for sample in range(2):
         seeds = [seed_of(sample, row, seed=4) for row in range(2)]
         padding = (0, 0) if case.kind == "seq2seq" else (2, 0)
-        with overriding(model, mode="sample", fixed_noise=FixedNoise(seeds, padding)):
+        with overriding(model, mode="sample", noise_source=FixedNoise(seeds, padding)):
             made = model.generate(
                 **prompts(), **FIXED_LENGTH, return_dict_in_generate=True, output_logits=True
             )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from torch import nn
 
-from babn.prediction.modes import evaluating
+from babn.prediction.sampling import evaluating
 
 
 def made() -> nn.Module:
@@ -54,27 +54,23 @@ def test_modes_are_restored_also_after_errors(dropout: bool, expected: list[bool
     assert modes(model) == BEFORE
 
 
-def test_the_last_thread_restores_them() -> None:
-    model = made()
-    with another_thread(model, dropout=False) as inside:
-        assert inside.wait(30)
-        with evaluating(model):
-            assert modes(model) == EVALUATING
-        assert modes(model) == EVALUATING, "the other thread still uses the model"
-    assert modes(model) == BEFORE
-
-
-def test_threads_with_dropout_wait_for_those_without() -> None:
+@pytest.mark.parametrize("dropout", [False, True])
+def test_threads_take_turns(dropout: bool) -> None:
     model = made()
     with evaluating(model):
-        other = another_thread(model, dropout=True)
+        other = another_thread(model, dropout)
         inside = other.__enter__()
         assert not inside.wait(0.2)
         assert modes(model) == EVALUATING
     assert inside.wait(30)
-    assert modes(model) == DROPPING
+    assert modes(model) == (DROPPING if dropout else EVALUATING)
     other.__exit__(None, None, None)
     assert modes(model) == BEFORE
+
+
+def test_threads_with_different_models_do_not_wait() -> None:
+    with another_thread(made(), dropout=False) as inside, evaluating(made()):
+        assert inside.wait(30)
 
 
 def test_a_thread_does_not_wait_for_itself() -> None:

@@ -13,6 +13,7 @@ from babn.attention.inputs import Inputs, Scores, repeat_heads
 from babn.attention.masking import (
     Mask,
     is_rowwise,
+    keys_seen,
     log_normalize,
     normalize,
     tokens_seen,
@@ -121,7 +122,7 @@ class KeyPosterior(Posterior):
     def log_sample(self, noise: NoiseLike) -> Float[Tensor, "batch head 1 key"]:
         r"""A draw of $\log E$, a bias on the keys."""
         queries = self.scores.phi.shape[-2]
-        g = noise.key_noise(self.variables.noise, self.variables.loc.detach(), queries)
+        g = noise.noise(self.variables.noise, self.variables.loc.detach(), queries)
         return self.variables.log_sample_from(g)
 
     def sample_weights(self, noise_source: NoiseLike) -> Float[Tensor, "batch head query key"]:
@@ -140,7 +141,7 @@ class KeyPosterior(Posterior):
         self, mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
     ) -> Bool[Tensor, "#batch #head 1 #key"] | None:
         """The keys that are seen by a query that counts."""
-        return keys_that_count(mask, rows)
+        return keys_seen(mask, rows)
 
     def kl(self) -> Float[Tensor, "batch head 1 key"]:
         """KL of each key's variable from its prior."""
@@ -203,8 +204,7 @@ class KeyBeliefMethod(AttentionMethod):
             energies = [
                 key.double().square().sum(-1).mean(dim=(0, 2)) for key, each in pairs if each == own
             ]
-            energy = torch.stack(energies).mean(0)
-            energy = energy.clamp(min=SMALLEST_ENERGY)
+            energy = torch.stack(energies).mean(0).clamp(min=SMALLEST_ENERGY)
             groups = self.energies.shape[1] // len(energy)
             self.energies[own] = energy.repeat_interleave(groups).to(self.energies)
 
@@ -219,7 +219,7 @@ class KeyBeliefMethod(AttentionMethod):
         if self.is_rowwise(scores):
             typical = self.energies[own].unflatten(0, (key.shape[1], -1))[:, 0]
         elif scores.mask is not None:
-            seen = tokens_seen(scores.mask).any(1, keepdim=True)
+            seen = tokens_seen(scores.mask).any(1, keepdim=True).unsqueeze(-1)
         scale: Tensor = _Scale.apply(key, self.log_shape, own, self.config.rho, typical, seen)
         scale = repeat_heads(scale.unsqueeze(2), scores.phi.shape[1]).to(scores.phi.dtype)
         return Weibull.with_mean_one(scale, self.config.noise)
@@ -252,11 +252,11 @@ class _Scale(torch.autograd.Function):
         own: int,
         rho: float,
         typical: Float[Tensor, " keyhead"] | None,
-        seen: Bool[Tensor, "#batch 1 key"] | None,
+        seen: Bool[Tensor, "#batch 1 key 1"] | None,
     ) -> Float[Tensor, "batch keyhead key"]:
         wide = torch.promote_types(key.dtype, torch.float32)
         mean = None if typical is not None else _mean(key, seen, wide)
-        centred = key if mean is None else _shown(key - mean, seen)
+        centred = key if mean is None else zero_masked(key - mean, seen)
         energy = torch.linalg.vector_norm(centred, dim=-1, dtype=wide).square_()
         if typical is not None:
             average, relative = typical.to(wide)[:, None], energy / typical.to(wide)[:, None]
@@ -285,14 +285,9 @@ class _Scale(torch.autograd.Function):
             d_energy = (d_energy - _mean(slope.unsqueeze(-1), seen, slope.dtype).squeeze(-1)) * (
                 -2 / average
             )
-            d_key = _shown(key - mean, seen) * d_energy.unsqueeze(-1)
-            d_key = _shown(d_key - _mean(d_key, seen, d_key.dtype), seen)
+            d_key = zero_masked(key - mean, seen) * d_energy.unsqueeze(-1)
+            d_key = zero_masked(d_key - _mean(d_key, seen, d_key.dtype), seen)
         return d_key.to(key.dtype), d_log_shape, None, None, None, None
-
-
-def _shown(x: Float[Tensor, "batch head key dim"], seen: Tensor | None) -> Tensor:
-    """`x` with zeros at keys that no query sees."""
-    return x if seen is None else x.masked_fill(~seen.unsqueeze(-1), 0.0)
 
 
 def _mean(
@@ -301,30 +296,8 @@ def _mean(
     """The mean over the keys that any query sees."""
     if seen is None:
         return x.mean(-2, keepdim=True, dtype=dtype)
-    count = seen.sum(-1, keepdim=True).clamp(min=1).unsqueeze(-1)
-    return _shown(x, seen).sum(-2, keepdim=True, dtype=dtype) / count
-
-
-def keys_that_count(
-    mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None
-) -> Bool[Tensor, "#batch #head 1 #key"] | None:
-    """The keys that are seen by a query that counts, as a mask of one row.
-
-    Args:
-        mask: The mask of the call.
-        rows: The queries that count; all by default.
-    """
-    if rows is None:
-        return keys_seen(mask)
-    if mask is not None and mask.shape[-2] > 1:
-        return keys_seen(mask & rows.unsqueeze(-1))
-    any_row = rows.any(-1)[..., None, None]
-    return any_row if mask is None else mask & any_row
-
-
-def keys_seen(mask: Mask | None) -> Mask | None:
-    """The keys that any query sees, as a mask of one row."""
-    return mask if mask is None or mask.shape[-2] == 1 else mask.any(-2, keepdim=True)
+    count = seen.sum(-2, keepdim=True).clamp(min=1)
+    return zero_masked(x, seen).sum(-2, keepdim=True, dtype=dtype) / count
 
 
 def _log_count(seen: Mask | None, like: Tensor) -> Tensor | float:

@@ -21,27 +21,27 @@ def log_normalize(
     log_s: Float[Tensor, "batch head query key"], mask: Mask | None
 ) -> Float[Tensor, "batch head query key"]:
     """Log softmax over the keys that take part; zero at the others."""
-    if mask is None:
-        return log_s.log_softmax(-1)
-    lowest = torch.finfo(log_s.dtype).min
-    return log_s.masked_fill(~mask, lowest).log_softmax(-1).masked_fill(~mask, 0.0)
+    return zero_masked(_lowest_masked(log_s, mask).log_softmax(-1), mask)
 
 
 def normalize(
     log_s: Float[Tensor, "batch head query key"], mask: Mask | None
 ) -> Float[Tensor, "batch head query key"]:
     """Softmax over the keys that take part; a query without any key gets zeros."""
-    if mask is None:
-        return log_s.softmax(-1)
-    lowest = torch.finfo(log_s.dtype).min
-    return log_s.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
+    return zero_masked(_lowest_masked(log_s, mask).softmax(-1), mask)
 
 
 def zero_masked(
-    x: Float[Tensor, "batch head query key"], mask: Mask | None
+    x: Float[Tensor, "batch head query key"],
+    mask: Bool[Tensor, "#batch #head #query #key"] | None,
 ) -> Float[Tensor, "batch head query key"]:
     """`x` with zeros at masked keys."""
     return x if mask is None else x.masked_fill(~mask, 0.0)
+
+
+def _lowest_masked(x: Tensor, mask: Mask | None) -> Tensor:
+    """`x` with the lowest number of its type at masked keys."""
+    return x if mask is None else x.masked_fill(~mask, torch.finfo(x.dtype).min)
 
 
 def ranks(mask: Mask | None) -> Int[Tensor, "#batch #head #query key"] | None:
@@ -81,6 +81,23 @@ def from_ranks(
 def tokens_seen(mask: Mask) -> Bool[Tensor, "#batch #head key"]:
     """The keys that any query sees; in self-attention the others are padding."""
     return mask.squeeze(-2) if mask.shape[-2] == 1 else mask.any(-2)
+
+
+def keys_seen(
+    mask: Mask | None, rows: Bool[Tensor, "#batch #head query"] | None = None
+) -> Bool[Tensor, "#batch #head 1 #key"] | None:
+    """The keys that are seen by a query that counts, as a mask of one row.
+
+    Args:
+        mask: The mask of the call.
+        rows: The queries that count; all by default.
+    """
+    if rows is not None and (mask is None or mask.shape[-2] == 1):
+        any_row = rows.any(-1)[..., None, None]
+        return any_row if mask is None else mask & any_row
+    if mask is None or mask.shape[-2] == 1:
+        return mask
+    return (mask if rows is None else mask & rows.unsqueeze(-1)).any(-2, keepdim=True)
 
 
 def is_rowwise(mask: Mask | None) -> bool:

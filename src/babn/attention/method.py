@@ -121,10 +121,7 @@ class MethodConfig(ABC):
         check_choices(self)
         object.__setattr__(self, "layers", normalized_layers(self.layers))
         check_at_least("kl_weight", self.kl_weight, 0.0)
-        self._cast_integers()
-
-    def _cast_integers(self) -> None:
-        """Casts integer settings to float."""
+        # Casts integer settings to float.
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             if hint is float and type(value) is int and abs(value) <= LARGEST:

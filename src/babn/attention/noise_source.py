@@ -6,7 +6,7 @@ held in int64 tensors, so that every device gives the same bits.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -29,30 +29,33 @@ STREAMS = 0x2545F491, 0x6A09E667
 class NoiseLike(ABC):
     """A source of noise for one attention call.
 
+    Attributes:
+        seeds: What the noise depends on; `None` for torch's global generator.
+
     Example:
-        >>> GLOBAL_NOISE.key_uniform(torch.zeros(2, 1, 1, 5), queries=3).shape
+        >>> GLOBAL_NOISE.uniform(torch.zeros(2, 1, 1, 5), queries=3).shape
         torch.Size([2, 1, 1, 5])
     """
 
+    seeds: Sequence[int] | int | None
+
     @abstractmethod
-    def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Uniform numbers between 0 and 1 with the shape of `like`."""
+    def uniform(
+        self, like: Float[Tensor, "..."], queries: int | None = None
+    ) -> Float[Tensor, "..."]:
+        """Uniform numbers between 0 and 1.
 
-    def key_uniform(
-        self, like: Float[Tensor, "batch head 1 key"], queries: int
-    ) -> Float[Tensor, "batch head 1 key"]:
-        """Uniform numbers that all `queries` of a call share."""
-        return self.uniform(like)
+        Args:
+            like: A tensor of the same shape, dtype and device.
+            queries: The number of queries that share the noise of `like`, which then has one row
+                for all of them; by default each query has a row of its own.
+        """
 
-    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Standard noise with the shape of `like`."""
-        return noise.from_uniform(self.uniform(like))
-
-    def key_noise(
-        self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
-    ) -> Float[Tensor, "batch head 1 key"]:
-        """Standard noise that all `queries` of a call share."""
-        return noise.from_uniform(self.key_uniform(like, queries))
+    def noise(
+        self, noise: Noise, like: Float[Tensor, "..."], queries: int | None = None
+    ) -> Float[Tensor, "..."]:
+        """Standard noise; the arguments are those of `uniform`."""
+        return noise.from_uniform(self.uniform(like, queries))
 
 
 class NoiseSource(NoiseLike):
@@ -71,20 +74,18 @@ class NoiseSource(NoiseLike):
     """
 
     def __init__(self, seeds: Sequence[int] | None = None) -> None:
-        self.seeds = seeds
+        self.seeds: Sequence[int] | None = seeds
         self._generators: dict[torch.device, list[torch.Generator]] = {}
 
-    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def noise(
+        self, noise: Noise, like: Float[Tensor, "..."], queries: int | None = None
+    ) -> Float[Tensor, "..."]:
         """Standard noise with the shape of `like`."""
         return noise.sample(like, self._on(like.device))
 
-    def key_noise(
-        self, noise: Noise, like: Float[Tensor, "batch head 1 key"], queries: int
-    ) -> Float[Tensor, "batch head 1 key"]:
-        """Standard noise that all queries of a call share."""
-        return self.noise(noise, like)
-
-    def uniform(self, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def uniform(
+        self, like: Float[Tensor, "..."], queries: int | None = None
+    ) -> Float[Tensor, "..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
         if self.seeds is None:  # compilers have a kernel for this, and copies around `uniform_`
             return torch.rand_like(like, memory_format=torch.contiguous_format)
@@ -116,7 +117,7 @@ def fold_in(seed: int, number: int) -> int:
 
 
 @dataclass(frozen=True)
-class FixedNoise:
+class FixedNoise(NoiseLike):
     """The noise of whole texts, the same whichever tokens a forward pass computes.
 
     The noise of a pair depends on the seed of its sequence, on layer and head, and on the positions
@@ -128,39 +129,54 @@ class FixedNoise:
             forward pass has a multiple of that many rows, consecutive rows share a seed, as the
             beams of a search do.
         padding: Number of padding tokens on the left of each sequence; none by default.
+        layer: Index of the attention call; `at` sets it and the fields below.
+        past: Number of tokens in the cache.
+        crossed: Whether keys come from another sequence than queries.
 
     Example:
-        >>> noise = FixedNoise(seeds=[3, 4]).at(layer=0, past=0, crossed=False)
+        >>> noise = FixedNoise(seeds=[3, 4])
         >>> whole = noise.uniform(torch.zeros(2, 1, 6, 6))
-        >>> cached = FixedNoise(seeds=[3, 4]).at(layer=0, past=5, crossed=False)
+        >>> cached = noise.at(layer=0, past=5, crossed=False)
         >>> torch.equal(whole[:, :, 5:], cached.uniform(torch.zeros(2, 1, 1, 6)))
         True
     """
 
     seeds: Sequence[int] | int
     padding: Sequence[int] = ()
-    _on_device: dict[tuple[torch.device, int], tuple[Tensor, ...]] = field(
+    layer: int = 0
+    past: int = 0
+    crossed: bool = False
+    _rows: dict[tuple[torch.device, int], tuple[Tensor, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
-    def at(self, layer: int, past: int, crossed: bool) -> "PlacedNoise":
-        """The noise of one attention call.
+    def at(self, layer: int, past: int, crossed: bool) -> "FixedNoise":
+        """The noise of one attention call of the same texts."""
+        return replace(self, layer=layer, past=past, crossed=crossed)
 
-        Args:
-            layer: Index of the call.
-            past: Number of tokens in the cache.
-            crossed: Whether keys come from another sequence than queries.
-        """
-        return PlacedNoise(self, layer, past, crossed)
+    def uniform(
+        self, like: Float[Tensor, "batch head #query key"], queries: int | None = None
+    ) -> Float[Tensor, "batch head #query key"]:
+        """Uniform numbers between 0 and 1 with the shape of `like`."""
+        batch, heads, rows, keys = like.shape
+        low, high, padding = self._of_rows(batch, like.device)
+        end = self.past + (rows if queries is None else queries)
+        if queries is None:
+            query = torch.arange(self.past, end, device=like.device)[:, None] - padding
+        else:
+            query = torch.full((1, 1), EVERY_QUERY, device=like.device)
+        numbers = torch.arange(max(heads, keys), device=like.device)
+        # A sliding window's cache has dropped the keys before these; a static cache has spare room.
+        first_key = 0 if self.crossed else max(end - keys, 0)
+        key = numbers[:keys] + first_key - (0 if self.crossed else padding)
+        layer = torch.full_like(low, self.layer)
+        drawn = uniform((low, high, layer, numbers[:heads, None, None], query), key)
+        return drawn.to(like.dtype)
 
-    def rows(self, count: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    def _of_rows(self, count: int, device: torch.device) -> tuple[Tensor, ...]:
         """For each row of a forward pass the two words of its seed, and its padding."""
-        if (device, count) not in self._on_device:
-            self._on_device[device, count] = self._rows(count, device)
-        low, high, padding = self._on_device[device, count]
-        return low, high, padding
-
-    def _rows(self, count: int, device: torch.device) -> tuple[Tensor, ...]:
+        if (device, count) in self._rows:
+            return self._rows[device, count]
         if isinstance(self.seeds, int):
             seeds = [fold_in(self.seeds, row) for row in range(count)]
         else:
@@ -173,56 +189,8 @@ class FixedNoise:
         padding = list(self.padding) or [0] * len(seeds)
         values = torch.tensor([seeds, padding], device=device)
         values = values.repeat_interleave(count // len(seeds), 1)[:, :, None, None, None]
-        return values[0] & WORD, values[0] >> 32, values[1]
-
-
-@dataclass(frozen=True)
-class PlacedNoise(NoiseLike):
-    """The noise of one attention call under `FixedNoise`.
-
-    Args:
-        text: The noise of the texts.
-        layer: Index of the call.
-        past: Number of tokens in the cache.
-        crossed: Whether keys come from another sequence than queries.
-
-    Example:
-        >>> PlacedNoise(FixedNoise(0), layer=0, past=0, crossed=False).uniform(
-        ...     torch.zeros(2, 1, 3, 3)
-        ... ).shape
-        torch.Size([2, 1, 3, 3])
-    """
-
-    text: FixedNoise
-    layer: int
-    past: int
-    crossed: bool
-
-    def key_uniform(
-        self, like: Float[Tensor, "batch head 1 key"], queries: int
-    ) -> Float[Tensor, "batch head 1 key"]:
-        """Uniform numbers of the keys, the same for every query of the text."""
-        return self._drawn(like, torch.full((1, 1), EVERY_QUERY, device=like.device), queries)
-
-    def uniform(
-        self, like: Float[Tensor, "batch head query key"]
-    ) -> Float[Tensor, "batch head query key"]:
-        """Uniform numbers between 0 and 1 with the shape of `like`."""
-        queries = like.shape[2]
-        _, _, padding = self.text.rows(len(like), like.device)
-        places = torch.arange(self.past, self.past + queries, device=like.device)
-        return self._drawn(like, places[:, None] - padding, queries)
-
-    def _drawn(self, like: Tensor, query: Tensor, queries: int) -> Tensor:
-        batch, heads, _, keys = like.shape
-        low, high, padding = self.text.rows(batch, like.device)
-        numbers = torch.arange(max(heads, keys), device=like.device)
-        # A sliding window's cache has dropped the keys before these; a static cache has spare room.
-        first_key = 0 if self.crossed else max(self.past + queries - keys, 0)
-        key = numbers[:keys] + first_key - (0 if self.crossed else padding)
-        layer = torch.full_like(low, self.layer)
-        drawn = uniform((low, high, layer, numbers[:heads, None, None], query), key)
-        return drawn.to(like.dtype)
+        self._rows[device, count] = values[0] & WORD, values[0] >> 32, values[1]
+        return self._rows[device, count]
 
 
 def mixed(word: Int[Tensor, "..."]) -> Int[Tensor, "..."]:

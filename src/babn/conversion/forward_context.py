@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
 from babn.attention.method import AttentionMethod
-from babn.attention.noise_source import NoiseLike
+from babn.attention.noise_source import FixedNoise, NoiseLike
 from babn.attention.posterior import Posterior
 from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override, active_override
@@ -52,14 +52,14 @@ class ForwardContext:
         if self.level == 0:
             self.mode = "mean"
         self.training = training
-        self.past = 0 if override.fixed_noise is None else tokens_in(cache)
+        fixed = isinstance(override.noise_source, FixedNoise)
+        self.past = tokens_in(cache) if fixed else 0
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
         self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
         self.states: dict[int, tuple[Any, Sizes | None]] = {}
         self.methods = [cast(AttentionMethod, method) for method in state.rules]
         self.layer_kl = LayerKL(state, override.counted)
-        fixed = override.fixed_noise is not None
         self.request = dispatch.Request(self.mode == "sample", self.with_kl, self.level, fixed)
 
     def next_place(self, site: CallSite) -> Place | None:
@@ -105,11 +105,12 @@ class ForwardContext:
 
     def _noise(self, place: Place) -> NoiseLike:
         """The noise source of a call."""
-        if self.override.fixed_noise is None:
-            return self.override.noise_source
+        source = self.override.noise_source
+        if not isinstance(source, FixedNoise):
+            return source
         chain, step = place
         call = self.state.chains[chain].calls[step]
-        return self.override.fixed_noise.at(call.order, self.past, call.crossed)
+        return source.at(call.order, self.past, call.crossed)
 
     def fused(self, place: Place, inputs: Inputs) -> Tensor | None:
         """The output of a call without its weights, or `None` for the reference. Keeps the KL."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from babn.attention.inputs import Inputs, Scores
-from babn.attention.keys import KeyKL, KeyPosterior, keys_that_count
-from babn.attention.masking import is_rowwise, tokens_seen
+from babn.attention.keys import KeyKL, KeyPosterior
+from babn.attention.masking import is_rowwise, keys_seen, tokens_seen
 from babn.attention.posterior import Posterior
 from babn.conversion.state import BeliefState, Place
 from babn.elbo import Counted, reduce_kl, reduce_kl_rows
@@ -36,7 +36,7 @@ class LayerKL:
         self.finished = False
         self.tokens: dict[str, Tensor | None] = {}
         self.tokens_seen = _LastResult(tokens_seen)
-        self.keys_that_count = _LastResult(keys_that_count)
+        self.keys_that_count = _LastResult(keys_seen)
         self.totals: dict[Place, Tensor] = {}
 
     def keep(self, place: Place, posterior: Posterior, scores: Scores) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from babn.attention.noise_source import GLOBAL_NOISE, FixedNoise, NoiseSource
+from babn.attention.noise_source import GLOBAL_NOISE, NoiseLike
 from babn.attention.posterior import Posterior
 from babn.conversion.state import BeliefState, belief_states
 from babn.elbo import Counted
@@ -23,7 +23,6 @@ class Override:
     Attributes:
         mode: Posterior mean or samples; by default samples in training and the mean otherwise.
         noise_source: The noise source of samples.
-        fixed_noise: Replaces it where the noise belongs to a text and not to a forward pass.
         record_kl: Whether to compute the KL in evaluation mode without gradients too.
         counted: Maps the number that a KL is divided by, to average over several processes.
         add_kl: Whether the KL is added to the loss in training.
@@ -32,8 +31,7 @@ class Override:
     """
 
     mode: Mode | None = None
-    noise_source: NoiseSource = GLOBAL_NOISE
-    fixed_noise: FixedNoise | None = None
+    noise_source: NoiseLike = GLOBAL_NOISE
     record_kl: bool = False
     counted: Counted | None = None
     add_kl: bool = True

@@ -21,14 +21,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.distributions.special import finite, in_single, polynomial, slopes
+from babn.distributions.special import finite, in_single, polynomial
 
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
 
 LOW, HIGH = 0.1, 0.9
 """The interval of the uniform numbers of truncated noise."""
-
 
 Generators = torch.Generator | Sequence[torch.Generator] | None
 """A generator for all draws, one for each block along the first axis, or torch's global one."""
@@ -76,11 +75,15 @@ class Noise(Protocol):
         ...
 
     def relative_std(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        r"""Standard deviation of $e^{t g}$ divided by its mean, at $t$ = `scale`."""
-        ...
+        r"""Standard deviation of $e^{t g}$ divided by its mean, $\sqrt{m(2t) / m(t)^2 - 1}$."""
+        # In float32 the two terms cancel for small scales (large k).
+        wide = scale.double().clamp(max=1e6)  # beyond it the ratio overflows
+        log_ratio = self.log_moment(2 * wide) - 2 * self.log_moment(wide)
+        largest = min(2 * math.log(torch.finfo(scale.dtype).max) - 1e-3, 700.0)
+        return log_ratio.clamp(0, largest).expm1().sqrt().to(scale.dtype)
 
 
-class LogExponential:
+class LogExponential(Noise):
     r"""The log of a standard exponential variable, the exact noise of a Weibull distribution.
 
     $$g = \log(-\log(1 - \epsilon)), \quad \epsilon \sim U(0, 1), \qquad E[e^{tg}] = \Gamma(1 + t)$$
@@ -103,15 +106,8 @@ class LogExponential:
         """The log moment at `scale`."""
         return in_single(lambda t: torch.lgamma(1 + t), scale)
 
-    def relative_std(self, scale: Tensor) -> Tensor:
-        """Std/mean at `scale`."""
-        # In float32 the two terms cancel for small scales (large k).
-        wide = scale.double().clamp(max=1e6)  # beyond it the ratio overflows
-        log_ratio = torch.lgamma(1 + 2 * wide) - 2 * torch.lgamma(1 + wide)
-        return _relative_std_from(log_ratio, scale.dtype)
 
-
-class StandardNormal:
+class StandardNormal(Noise):
     r"""A standard normal variable, the exact noise of a lognormal distribution.
 
     $$g \sim N(0, 1), \qquad E[e^{tg}] = e^{t^2/2}$$
@@ -132,16 +128,6 @@ class StandardNormal:
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
         return finite(0.5 * scale * scale)
-
-    def relative_std(self, scale: Tensor) -> Tensor:
-        """Std/mean at `scale`."""
-        return _relative_std_from(scale.double().square(), scale.dtype)
-
-
-def _relative_std_from(log_ratio: Tensor, dtype: torch.dtype) -> Tensor:
-    """The root of (ratio of second moment to squared mean) - 1, at most the largest number."""
-    largest = min(2 * math.log(torch.finfo(dtype).max) - 1e-3, 700.0)
-    return log_ratio.clamp(0, largest).expm1().sqrt().to(dtype)
 
 
 def inside(u: Tensor) -> Tensor:
@@ -265,7 +251,8 @@ class _TruncatedLogMoment(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (scale,) = ctx.saved_tensors
-        slope = polynomial(slopes(ctx.series), (scale - _BEND) / (scale + _BEND))
+        derivative = [power * c for power, c in enumerate(ctx.series)][1:]
+        slope = polynomial(derivative, (scale - _BEND) / (scale + _BEND))
         slope.mul_(2 * _BEND / (scale + _BEND).square())
         slope.sub_(1 / (1 + scale)).add_(ctx.largest)
         return slope.mul_(grad), None, None

@@ -30,11 +30,6 @@ def polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
     return value
 
 
-def slopes(coefficients: Sequence[float]) -> list[float]:
-    """The coefficients of a polynomial's derivative."""
-    return [power * c for power, c in enumerate(coefficients)][1:]
-
-
 def finite(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """`x` with infinities replaced by the largest numbers of its type; NaN stays."""
     largest = torch.finfo(x.dtype).max

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
-from babn.attention.keys import KeyBeliefMethod, KeyKL, keys_seen
-from babn.attention.masking import Mask
+from babn.attention.keys import KeyBeliefMethod, KeyKL
+from babn.attention.masking import Mask, keys_seen
 from babn.attention.method import AttentionMethod
 from babn.attention.noise_source import NoiseLike, NoiseSource
 from babn.attention.prior import KeyNetwork
@@ -134,7 +134,7 @@ def attend(
         u = shared.uniform[step]
     else:
         like = q.new_empty((batch, heads, 1, keys), dtype=torch.float32)
-        u = noise_source.key_uniform(like, q.shape[2])
+        u = noise_source.uniform(like, q.shape[2])
     noise, typical = shared.noise, None
     if method.is_rowwise(inputs):
         noise, typical = noise._replace(centred=False), method.energies[method.parameter_sets[step]]

@@ -1,12 +1,11 @@
 """Maps of attention weights and of their uncertainty."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -15,8 +14,8 @@ from babn.conversion.example_inputs import as_call
 from babn.conversion.override import overriding
 from babn.errors import ConfigError, FormatError
 from babn.prediction.batches import Batches, arguments
-from babn.prediction.modes import evaluating
-from babn.prediction.result import data_frame, rows_at
+from babn.prediction.result import cat_padded, data_frame, rows_at
+from babn.prediction.sampling import evaluating
 from babn.tensor_files import read_tensors, write_tensors
 
 
@@ -67,11 +66,7 @@ class AttentionMap:
             found = sorted(f"{name} with {heads} heads" for name, heads, _ in kinds)
             raise ConfigError(f"Maps of different calls cannot be joined: {', '.join(found)}.")
         parts = [m._tensors for m in maps]
-        queries, keys = (max(m.mean.shape[axis] for m in maps) for axis in (2, 3))
-        joined = {
-            name: torch.cat([_padded(part[name], queries, keys) for part in parts])
-            for name in parts[0]
-        }
+        joined = {name: cat_padded([part[name] for part in parts], 0) for name in parts[0]}
         return AttentionMap(maps[0].name, **joined)
 
     def to(self, device: torch.device | str) -> "AttentionMap":
@@ -105,10 +100,8 @@ class AttentionMap:
     @property
     def _tensors(self) -> dict[str, Tensor]:
         """The tensors by name; `variable_relative_std` only if it is known."""
-        found = {"mean": self.mean, "relative_std": self.relative_std}
-        if self.variable_relative_std is not None:
-            found["variable_relative_std"] = self.variable_relative_std
-        return found
+        names = ("mean", "relative_std", "variable_relative_std")
+        return {name: x for name in names if (x := getattr(self, name)) is not None}
 
 
 def attention_maps(
@@ -133,11 +126,13 @@ def attention_maps(
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
     batches = Batches.of(model, data, tokenizer, batch_size)
-    found = _by_batch(model, batches, progress)
-    if batches.single:
-        return next(found)[1]
-    on_cpu = [[each.to("cpu") for each in maps] for _, maps in found]
-    joined = (AttentionMap.cat(of_call) for of_call in zip(*on_cpu, strict=True))
+    found = []
+    for batch in batches.shown("attention maps", progress):
+        maps = _maps(model, batch)
+        if batches.single:
+            return maps
+        found.append([each.to("cpu") for each in maps])
+    joined = (AttentionMap.cat(of_call) for of_call in zip(*found, strict=True))
     return [batches.in_order(each) for each in joined]
 
 
@@ -162,16 +157,8 @@ def attention_uncertainty(
         progress: Whether to show a progress bar over several batches, if tqdm is installed.
     """
     batches = Batches.of(model, data, tokenizer, batch_size)
-    found = _by_batch(model, batches, progress)
-    return batches.in_order(torch.cat([_spread(batch, maps) for batch, maps in found]))
-
-
-def _by_batch(
-    model: nn.Module, batches: Batches, progress: bool
-) -> Iterator[tuple[Any, list[AttentionMap]]]:
-    """Yields each batch with its maps."""
-    for batch in batches.shown("attention maps", progress):
-        yield batch, _maps(model, batch)
+    shown = batches.shown("attention maps", progress)
+    return batches.in_order(torch.cat([_spread(batch, _maps(model, batch)) for batch in shown]))
 
 
 def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
@@ -200,8 +187,3 @@ def _spread(batch: Any, maps: list[AttentionMap]) -> Float[Tensor, "example"]:
             seen = mask.cpu().to(seen)
         scores.append((by_query * seen).sum(-1) / seen.sum(-1))
     return torch.stack(scores).mean(0)
-
-
-def _padded(x: Tensor, queries: int, keys: int) -> Tensor:
-    """A map with zeros at its end, up to a number of queries and keys."""
-    return F.pad(x, (0, keys - x.shape[-1], 0, queries - x.shape[-2]))

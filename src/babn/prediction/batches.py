@@ -1,4 +1,4 @@
-"""Batches, loaders and texts, as `babn.predict` and the functions like it take them."""
+"""Inputs of `babn.predict` and similar functions: batches, loaders and texts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from babn.conversion.state import ATTRIBUTE
 from babn.errors import ConfigError
 from babn.prediction.batches import Batches, arguments
-from babn.prediction.modes import evaluating
+from babn.prediction.sampling import evaluating
 from babn.training.freezing import HEADS
 
 

@@ -1,7 +1,7 @@
 """Generated text with uncertainty, from the posterior mean and from samples of attention."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +13,10 @@ from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, SamplesError
 from babn.prediction.batches import Batches, without_targets
-from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty, cat_padded
-from babn.prediction.modes import evaluating
+from babn.prediction.generation import Generation, SampledTexts, TokenUncertainty
 from babn.prediction.predict import find_logits, following_seed, repeat
+from babn.prediction.result import cat_padded
+from babn.prediction.sampling import evaluating
 from babn.prediction.stored_settings import get_temperature
 from babn.validation import check_count
 
@@ -69,96 +70,101 @@ def generate(
     found: list[Generation] = []
     with torch.no_grad(), evaluating(model), following_seed(seed, model):
         for batch in batches.shown("generating", progress):
-            writer = _Writer(model, _with_mask(batch), seed, generate_kwargs)
             first = sum(map(len, found))
-            rows = list(range(first, first + writer.rows))
-            writer.numbers = rows if order is None else [order[row] for row in rows]
-            found.append(writer.generation(samples, samples_per_pass, texts))
-    return batches.in_order(found[0] if len(found) == 1 else Generation.cat(found))
+            prompts = _Prompts(model, _with_mask(batch), seed, generate_kwargs, first, order)
+            found.append(prompts.generation(samples, samples_per_pass, texts))
+    return batches.in_order(Generation.cat(found))
 
 
-class _Writer:
-    """Generates and scores texts for one batch of prompts.
+class _Prompts:
+    """One batch of prompts, for which texts are generated and scored.
 
     Args:
         model: A converted model that generates.
         inputs: Keyword arguments of its `generate`, with an attention mask.
         seed: The seed of all batches.
         settings: Further arguments of the model's `generate`.
+        first: Number of prompts in earlier batches.
+        order: The place of each prompt in the user's data, if batches are sorted by length.
 
     Attributes:
         rows: The batch size.
-        numbers: Index of each prompt among the prompts of all batches, on which its noise depends.
+        numbers: Index of each prompt in the user's data, on which its noise depends.
         length: The number of prompt tokens in a generated sequence.
+        eos_ids: Token ids that end a text.
+        pad_id: The token id after shorter texts.
     """
 
     def __init__(
-        self, model: Any, inputs: dict[str, Any], seed: int, settings: dict[str, Any]
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        seed: int,
+        settings: dict[str, Any],
+        first: int,
+        order: Sequence[int] | None,
     ) -> None:
         self.model, self.inputs, self.seed, self.settings = model, inputs, seed, settings
         tensors = (x for x in inputs.values() if isinstance(x, Tensor) and x.ndim)
         self.rows = len(next(tensors))
-        self.numbers = list(range(self.rows))
-        self.is_pair = bool(getattr(model.config, "is_encoder_decoder", False))
-        given = inputs.get("decoder_input_ids" if self.is_pair else "input_ids")
+        places = range(first, first + self.rows)
+        self.numbers = places if order is None else [order[place] for place in places]
+        self.has_encoder = bool(getattr(model.config, "is_encoder_decoder", False))
+        given = inputs.get("decoder_input_ids" if self.has_encoder else "input_ids")
         self.length = 1 if given is None else given.shape[1]
-        own = settings.get("generation_config", model.generation_config)
-        ends = settings.get("eos_token_id", own.eos_token_id)
-        ends = [] if ends is None else ends
-        self.ends = [ends] if isinstance(ends, int) else list(torch.as_tensor(ends).tolist())
-        blank = settings.get("pad_token_id", own.pad_token_id)
-        self.blank = int(blank) if blank is not None else (self.ends or [0])[0]
+        config = settings.get("generation_config", model.generation_config)
+        eos = settings.get("eos_token_id", config.eos_token_id)
+        self.eos_ids = [] if eos is None else torch.as_tensor(eos).reshape(-1).tolist()
+        pad = settings.get("pad_token_id", config.pad_token_id)
+        self.pad_id = int(pad) if pad is not None else (self.eos_ids or [0])[0]
 
     def generation(self, samples: int, samples_per_pass: int, texts: bool) -> Generation:
         """Text of the posterior mean, scored under samples, and texts of the samples."""
         starts = range(0, samples, samples_per_pass)
-        passes = [range(start, min(start + samples_per_pass, samples)) for start in starts]
-        with overriding(self.model, mode="mean", fixed_noise=None):
-            sequences = self.write(1)
-        tokens, words = TokenStatistics(), sequences[:, self.length :]
+        passes = [range(samples)[start : start + samples_per_pass] for start in starts]
+        with overriding(self.model, mode="mean"):
+            sequences = self.generate(1)
+        statistics, tokens = TokenStatistics(), sequences[:, self.length :]
         for part in passes:
-            tokens.add(self.score(sequences.repeat(len(part), 1), part), words)
-        found = _joined([self.sampled(part) for part in passes], self.blank) if texts else None
-        scored = tokens.result(up_to_the_end(words, self.ends))
-        return Generation(sequences, self.length, scored, found, self.blank)
+            statistics.add(self.logits(sequences.repeat(len(part), 1), part), tokens)
+        found = _joined([self.sampled(part) for part in passes], self.pad_id) if texts else None
+        scored = statistics.result(up_to_the_end(tokens, self.eos_ids))
+        return Generation(sequences, self.length, scored, found, self.pad_id)
 
     def repeated(self, count: int) -> dict[str, Any]:
         """The inputs `count` times, one copy after the other."""
         return {name: repeat(x, count, self.rows) for name, x in self.inputs.items()}
 
-    def write(self, copies: int) -> Tensor:
+    def generate(self, copies: int) -> Tensor:
         """Sequences for `copies` copies of the prompts."""
-        made: Tensor = self.model.generate(**self.repeated(copies), **self.settings)
-        return made
-
-    def score(self, sequences: Tensor, part: range) -> Tensor:
-        """Logits at the new tokens of sequences, by sample and row."""
-        with overriding(self.model, mode="sample", fixed_noise=self.noise(part)):
-            return self.logits(sequences).unflatten(0, (len(part), -1))
+        sequences: Tensor = self.model.generate(**self.repeated(copies), **self.settings)
+        return sequences
 
     def sampled(self, part: range) -> SampledTexts:
         """Texts generated under samples, scored under the same samples."""
-        with overriding(self.model, mode="sample", fixed_noise=self.noise(part)):
-            sequences = self.write(len(part))
-        logits = self.score(sequences, part)
+        with overriding(self.model, mode="sample", noise_source=self.noise(part)):
+            sequences = self.generate(len(part))
+        log_probs = self.logits(sequences, part).log_softmax(-1)
         sequences = sequences.unflatten(0, (len(part), -1))
-        words = sequences[..., self.length :]
-        seen = up_to_the_end(words, self.ends)
-        return SampledTexts(sequences, log_probs_of(logits, words) * seen, seen)
+        tokens = sequences[..., self.length :]
+        seen = up_to_the_end(tokens, self.eos_ids)
+        return SampledTexts(sequences, at_tokens(log_probs, tokens) * seen, seen)
 
     def noise(self, part: range) -> FixedNoise:
         """The noise of the samples in `part`, one block of rows for each."""
         seeds = [fold_in(fold_in(self.seed, s), number) for s in part for number in self.numbers]
         mask, padding = self.inputs.get("attention_mask"), [0] * self.rows
-        if mask is not None and not self.is_pair:  # prompts are padded on the left
+        if mask is not None and not self.has_encoder:  # prompts are padded on the left
             padding = (mask.cumsum(-1) == 0).sum(-1).tolist()
         return FixedNoise(seeds, padding * len(part))
 
-    def logits(self, sequences: Int[Tensor, "rows length"]) -> Float[Tensor, "rows token word"]:
-        """Next-token logits at each new token of `sequences`, divided by the temperature."""
+    def logits(
+        self, sequences: Int[Tensor, "rows length"], part: range
+    ) -> Float[Tensor, "sample batch token id"]:
+        """Logits of the new tokens of `sequences` under samples, divided by the temperature."""
         new = sequences.shape[1] - self.length
-        inputs = self.repeated(len(sequences) // self.rows)
-        if self.is_pair:
+        inputs = self.repeated(len(part))
+        if self.has_encoder:
             inputs["decoder_input_ids"] = sequences[:, :-1]
         else:
             seen = nn.functional.pad(inputs["attention_mask"], (0, new - 1), value=1)
@@ -171,13 +177,15 @@ class _Writer:
             if "logits_to_keep" in accepted:
                 inputs["logits_to_keep"] = new
             inputs.pop("token_type_ids", None)
-        logits = find_logits(self.model(**inputs))[:, -new:]
-        return logits.float() / get_temperature(self.model)
+        with overriding(self.model, mode="sample", noise_source=self.noise(part)):
+            logits = find_logits(self.model(**inputs))[:, -new:]
+        logits = logits.float() / get_temperature(self.model)
+        return logits.unflatten(0, (len(part), -1))
 
 
-def _joined(parts: list[SampledTexts], blank: int) -> SampledTexts:
+def _joined(parts: list[SampledTexts], pad: int) -> SampledTexts:
     """Texts of several passes, padded to the longest."""
-    sequences = cat_padded([part.sequences for part in parts], 0, blank)
+    sequences = cat_padded([part.sequences for part in parts], 0, pad)
     log_probs = cat_padded([part.log_probs for part in parts], 0)
     return SampledTexts(sequences, log_probs, cat_padded([part.seen for part in parts], 0))
 
@@ -218,11 +226,11 @@ class TokenStatistics:
         self.entropies: Tensor | float = 0.0
 
     def add(
-        self, logits: Float[Tensor, "sample batch token word"], words: Int[Tensor, "batch token"]
+        self, logits: Float[Tensor, "sample batch token id"], tokens: Int[Tensor, "batch token"]
     ) -> None:
-        """Adds the logits of further samples at the same words."""
+        """Adds the logits of further samples at the same tokens."""
         log_probs = logits.log_softmax(-1)
-        self.log_probs.append(log_probs_of(logits, words.expand(logits.shape[:-1])))
+        self.log_probs.append(at_tokens(log_probs, tokens.expand(logits.shape[:-1])))
         probs = log_probs.exp()
         self.probs = self.probs + probs.sum(0)
         self.entropies = self.entropies - (probs * log_probs).sum(-1).sum(0)
@@ -236,14 +244,16 @@ class TokenStatistics:
         return TokenUncertainty(log_probs * seen, entropy * seen, expected * seen, seen)
 
 
-def log_probs_of(
-    logits: Float[Tensor, "*any token word"], words: Int[Tensor, "*any token"]
+def at_tokens(
+    log_probs: Float[Tensor, "*any token id"], tokens: Int[Tensor, "*any token"]
 ) -> Float[Tensor, "*any token"]:
-    """Log probabilities of `words`."""
-    return logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
+    """The log probabilities of `tokens`."""
+    return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
-def up_to_the_end(words: Int[Tensor, "*any token"], ends: list[int]) -> Bool[Tensor, "*any token"]:
+def up_to_the_end(
+    tokens: Int[Tensor, "*any token"], eos_ids: list[int]
+) -> Bool[Tensor, "*any token"]:
     """Mask of the tokens up to and including the first end-of-text token."""
-    ended = torch.isin(words, torch.tensor(ends, dtype=words.dtype, device=words.device))
+    ended = torch.isin(tokens, torch.tensor(eos_ids, dtype=tokens.dtype, device=tokens.device))
     return ended.cumsum(-1) - ended.long() == 0

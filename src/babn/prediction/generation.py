@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from babn.errors import FormatError, SamplesError
-from babn.prediction.result import data_frame, rows_at
+from babn.prediction.result import cat_padded, data_frame, rows_at
 from babn.tensor_files import read_tensors, write_tensors
 
 BATCH_AXES = {
@@ -191,17 +191,17 @@ class Generation:
                 f"Generations with {sorted(count for count, _ in kinds)} samples, with and without "
                 "texts, cannot be joined. Generate all with the same samples= and texts=."
             )
-        blank = generations[0].pad_token_id
+        pad = generations[0].pad_token_id
         prompt = max(g.prompt_length for g in generations)
         joined = {}
         for name in generations[0]._tensors:
             whole = name.endswith("sequences")
             parts = [
-                F.pad(g._tensors[name], (prompt - g.prompt_length if whole else 0, 0), value=blank)
+                F.pad(g._tensors[name], (prompt - g.prompt_length if whole else 0, 0), value=pad)
                 for g in generations
             ]
-            joined[name] = cat_padded(parts, BATCH_AXES[name], blank if whole else 0)
-        return _from_tensors(joined, prompt, blank)
+            joined[name] = cat_padded(parts, BATCH_AXES[name], pad if whole else 0)
+        return _from_tensors(joined, prompt, pad)
 
     def to(self, device: torch.device | str) -> "Generation":
         """The generation on another device."""
@@ -261,7 +261,7 @@ class Generation:
         return _from_tensors(changed, self.prompt_length, self.pad_token_id)
 
 
-def _from_tensors(tensors: dict[str, Tensor], prompt_length: int, blank: int) -> Generation:
+def _from_tensors(tensors: dict[str, Tensor], prompt_length: int, pad: int) -> Generation:
     """The generation that `Generation._tensors` describes."""
 
     def of(part: str) -> dict[str, Tensor]:
@@ -269,13 +269,7 @@ def _from_tensors(tensors: dict[str, Tensor], prompt_length: int, blank: int) ->
 
     tokens = TokenUncertainty(**of("tokens."))
     texts = SampledTexts(**of("texts.")) if "texts.seen" in tensors else None
-    return Generation(tensors["sequences"], prompt_length, tokens, texts, blank)
-
-
-def cat_padded(tensors: Sequence[Tensor], axis: int, blank: int = 0) -> Tensor:
-    """Joins tensors along an axis, their last dimension padded to the longest."""
-    longest = max(x.shape[-1] for x in tensors)
-    return torch.cat([F.pad(x, (0, longest - x.shape[-1]), value=blank) for x in tensors], axis)
+    return Generation(tensors["sequences"], prompt_length, tokens, texts, pad)
 
 
 def log_mean_exp(x: Float[Tensor, "sample ..."]) -> Float[Tensor, "..."]:

@@ -15,8 +15,8 @@ from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.errors import BabnWarning, SamplesError
 from babn.prediction.batches import Batches, arguments, device_of
-from babn.prediction.modes import evaluating
 from babn.prediction.result import Activation, Prediction
+from babn.prediction.sampling import evaluating
 from babn.prediction.stored_settings import (
     get_noise_level,
     get_residual,
@@ -75,14 +75,10 @@ def predict(
         logits = in_output_units(model, found.sample_logits)
         return replace(found, sample_logits=logits, residual=get_residual(model))
     found = found.tempered(get_temperature(model))
-    if samples > 1 and is_random(model) and not dropout and get_noise_level(model):
+    random = not all(state.config.is_softmax(True, False) for state in belief_states(model))
+    if samples > 1 and random and not dropout and get_noise_level(model):
         _warn_of_agreement(found)
     return found
-
-
-def is_random(model: nn.Module) -> bool:
-    """Whether samples of the model's attention can differ."""
-    return not all(state.config.is_softmax(True, False) for state in belief_states(model))
 
 
 def _warn_of_agreement(found: Prediction) -> None:
@@ -122,22 +118,22 @@ class _Sampler:
         followed = self.seed if dropout else None
         with torch.no_grad(), evaluating(self.model, dropout), following_seed(followed, self.model):
             first = samples if memory is None and self.is_small(samples) else 1
-            logits = [self.draw(0, first)]
+            logits = [self.draw(range(first))]
             budget = _free_memory(self.model) if memory is None else memory * 2**30
             step = int(min(max(budget / self.bytes, 1), 10**6))
             for start in range(first, samples, step):
-                logits.append(self.draw(start, min(start + step, samples)))
+                logits.append(self.draw(range(samples)[start : start + step]))
         return Prediction(torch.cat(logits), _activation(self.model, logits[0]))
 
-    def draw(self, start: int, stop: int) -> Tensor:
-        """Logits of the samples `start` to `stop - 1`."""
-        count = stop - start
-        seeds = None if self.seed is None else [fold_in(self.seed, i) for i in range(start, stop)]
+    def draw(self, part: range) -> Tensor:
+        """Logits of the samples in `part`."""
+        count = len(part)
+        seeds = None if self.seed is None else [fold_in(self.seed, i) for i in part]
         taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
-        noise = {"noise_source": NoiseSource(seeds), "fixed_noise": None}
-        with overriding(self.model, mode="sample", memory=taken, **noise):
+        noise = NoiseSource(seeds)
+        with overriding(self.model, mode="sample", memory=taken, noise_source=noise):
             logits = self.output(self.model(*args, **kwargs))
         self.bytes = max(sum(taken) // count, 1)
         if logits.shape[0] % count:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -252,6 +253,16 @@ def rows_at(index: Any, count: int) -> Any:
     if not 0 <= row < count:
         raise IndexError(f"index {index} is out of range for {count} examples")
     return slice(row, row + 1)
+
+
+def cat_padded(tensors: Sequence[Tensor], axis: int, value: int = 0) -> Tensor:
+    """Joins tensors along an axis, the dimensions after it padded at the end to the longest."""
+    longest = [max(sizes) for sizes in zip(*(x.shape[axis + 1 :] for x in tensors), strict=True)]
+    padded = []
+    for x in tensors:
+        gaps = [size - own for size, own in zip(longest, x.shape[axis + 1 :], strict=True)]
+        padded.append(F.pad(x, [n for gap in reversed(gaps) for n in (0, gap)], value=value))
+    return torch.cat(padded, axis)
 
 
 def data_frame(columns: Mapping[str, Tensor]) -> Any:

@@ -1,13 +1,44 @@
-"""Context managers: forward passes with samples of attention, or with the posterior mean."""
+"""Context managers around forward passes: evaluation mode, samples, posterior mean, KL."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from babn.attention.noise_source import FixedNoise, NoiseSource
+from babn.attention.noise_source import GLOBAL_NOISE, FixedNoise, NoiseLike, NoiseSource
 from babn.conversion.override import overriding
 from babn.errors import ConfigError
+
+_locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+_new_lock = threading.Lock()
+
+
+@contextmanager
+def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
+    """Puts a model into evaluation mode and restores the modes of its modules afterwards.
+
+    Threads that use the same model take turns.
+
+    Args:
+        model: The model.
+        dropout: Whether dropout stays on.
+    """
+    with _new_lock:
+        lock = _locks.setdefault(model, threading.RLock())
+    with lock:
+        before = {module: module.training for module in model.modules()}
+        if dropout or any(before.values()):
+            model.train(dropout)
+            for module in before:
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        try:
+            yield
+        finally:
+            for module, mode in before.items():
+                module.training = mode
 
 
 @contextmanager
@@ -30,9 +61,11 @@ def sampling(model: nn.Module, seed: int | None = None, *, fixed: bool = False) 
     """
     if fixed and seed is None:
         raise ConfigError("fixed=True needs a seed. Give one, for example seed=0.")
-    noise_source = NoiseSource(None if seed is None else [seed])
-    noise = FixedNoise(seed) if fixed and seed is not None else None
-    with overriding(model, mode="sample", noise_source=noise_source, fixed_noise=noise):
+    if seed is None:
+        noise: NoiseLike = GLOBAL_NOISE
+    else:
+        noise = FixedNoise(seed) if fixed else NoiseSource([seed])
+    with overriding(model, mode="sample", noise_source=noise):
         yield
 
 

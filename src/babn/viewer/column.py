@@ -15,9 +15,8 @@ from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import attention_maps
-from babn.prediction.modes import evaluating
 from babn.prediction.predict import predict
-from babn.prediction.sampling import posterior_mean
+from babn.prediction.sampling import evaluating, posterior_mean
 from babn.viewer.inputs import MOST_TOKENS, Text, Tokenizer, prepare, setting
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
 

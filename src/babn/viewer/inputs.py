@@ -14,8 +14,7 @@ from babn.conversion.state import belief_states
 from babn.errors import BabnError, FormatError, import_extra
 from babn.model_folders import find_folder
 from babn.persistence import MODEL_FILES, load
-from babn.prediction.modes import evaluating
-from babn.prediction.sampling import posterior_mean
+from babn.prediction.sampling import evaluating, posterior_mean
 from babn.text import quiet
 
 Tokenizer = Any

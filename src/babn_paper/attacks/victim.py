@@ -12,8 +12,8 @@ import babn
 from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.override import overriding
 from babn.errors import ConfigError, DataError
-from babn.prediction.modes import evaluating
 from babn.prediction.result import Prediction
+from babn.prediction.sampling import evaluating
 from babn.prediction.stored_settings import get_temperature
 from babn_paper.attacks.plan import Plan
 from babn_paper.experiments.evaluation import autocast

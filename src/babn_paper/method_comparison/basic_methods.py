@@ -10,9 +10,9 @@ from torch import nn
 from babn.evaluation.novelty import fit_novelty
 from babn.evaluation.predictions import ensemble
 from babn.prediction.batches import device_of, placed_batches, without_targets
-from babn.prediction.modes import evaluating
 from babn.prediction.predict import find_logits, following_seed
 from babn.prediction.result import Prediction
+from babn.prediction.sampling import evaluating
 from babn_paper.method_comparison.interface import Fitted, Method, TunedMethod, choose, labels_of
 from babn_paper.method_comparison.trained_models import SOFTMAX, Batches, Models, Variant
 

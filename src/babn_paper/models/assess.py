@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from babn.prediction.modes import evaluating
 from babn.prediction.predict import following_seed
+from babn.prediction.sampling import evaluating
 from babn_paper.models.translate import sampling_from, sentence_noise
 from babn_paper.models.translation import TranslationModel
 from babn_paper.models.translation_parts import IGNORED, Memory

@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from babn.attention.noise_source import NoiseSource, fold_in
+from babn.attention.noise_source import NoiseLike, NoiseSource, fold_in
 from babn.conversion.override import overriding
-from babn.distributions.noise import Noise
 from babn.errors import ConfigError
-from babn.prediction.modes import evaluating
+from babn.prediction.sampling import evaluating
 from babn.validation import check_count
 from babn_paper.models.beam import BeamSearch
 from babn_paper.models.translation import TranslationModel
@@ -191,11 +190,11 @@ class RowNoiseSource(NoiseSource):
         """Continues with some rows of the batch; their noise stays the same."""
         self._rows = self._rows.to(rows.device)[rows]
 
-    def noise(self, noise: Noise, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Standard noise with the shape of `like`."""
-        return noise.from_uniform(self.uniform(like))
+    noise = NoiseLike.noise
 
-    def uniform(self, like: Float[Tensor, "row ..."]) -> Float[Tensor, "row ..."]:
+    def uniform(
+        self, like: Float[Tensor, "row ..."], queries: int | None = None
+    ) -> Float[Tensor, "row ..."]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
         self._rows = self._rows.to(like.device)
         hashed = _mixed(_mixed(self._rows) + self._drawn)

@@ -21,8 +21,8 @@ from babn.conversion.state import converted_roots
 from babn.errors import ConfigError, FormatError
 from babn.files import parse_json, replace_text
 from babn.prediction.batches import TARGETS
-from babn.prediction.modes import evaluating
 from babn.prediction.predict import find_logits, predict
+from babn.prediction.sampling import evaluating
 from babn.prediction.stored_settings import in_output_units
 from babn_paper.tasks.encoded import Batch, Encoded
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import babn
 from babn.errors import ConfigError, DataError
 from babn.prediction.attention_maps import AttentionMap
-from babn.prediction.modes import evaluating
+from babn.prediction.sampling import evaluating
 from babn.text import quiet
 from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.training_state import TaskModel, load_task_model
