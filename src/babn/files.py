@@ -1,4 +1,4 @@
-"""Reads regular files, and writes files atomically."""
+"""Reads JSON and checksums, and writes files atomically."""
 
 import hashlib
 import json
@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +18,25 @@ PARTIAL = ".partial"
 """Suffix of files that are being written."""
 
 
-def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file for reading.
-
-    Raises `FormatError` for folders, pipes, sockets and devices, whose reading may block.
-    """
-    if path.exists() and not path.is_file():
-        raise FormatError(
-            f"{path} is not a regular file but a folder, pipe, socket or device. Give a file."
-        )
-    return path.open("rb")
-
-
-def read_regular(path: Path) -> bytes:
-    """The content of a regular file."""
-    with open_regular(path) as file:
-        return file.read()
+def read_bytes(path: Path) -> bytes:
+    """The content of a file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} does not exist. Check the folder.") from error
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {one_line(error)}. Check the folder.") from error
 
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text; raises `ValueError` for any defect."""
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
-        found = json.loads(text, object_pairs_hook=_without_repeats)
+        found = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if "\\u" in text:  # lone surrogates, as in "\ud800", cannot be encoded
         json.dumps(found, ensure_ascii=False).encode("utf-8")
-    return found
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object without duplicate keys."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {repeated!r} occurs twice")
     return found
 
 
@@ -66,14 +47,9 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
         path: The file.
         remedy: What to do about a damaged file, for the error message.
     """
+    content = read_bytes(path)
     try:
-        values = parse_json(read_regular(path))
-    except BabnError:
-        raise
-    except FileNotFoundError as error:
-        raise FormatError(f"{path} does not exist. Check the folder.") from error
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read: {one_line(error)}. Check the folder.") from error
+        values = parse_json(content)
     except ValueError as error:
         raise FormatError(f"{path} is not JSON: {one_line(error)}. {remedy}") from error
     if not isinstance(values, dict):
@@ -148,13 +124,6 @@ def check_files(folder: Path) -> None:
             )
 
 
-def check_regular_files(folder: Path) -> None:
-    """Validates that a folder holds only regular files and folders."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.exists() and not path.is_dir():
-            open_regular(path).close()
-
-
 def _digest(path: Path) -> str:
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

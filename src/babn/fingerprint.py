@@ -6,7 +6,7 @@ was rounded to another precision is verified too.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,14 +31,6 @@ class Fingerprint:
     weights: Mapping[str, str] = field(default_factory=dict)
     adapters: str = ""
 
-    @classmethod
-    def from_dict(cls, values: Any) -> "Fingerprint":
-        """The fingerprint in JSON values, as `asdict` makes them."""
-        words = [*values["weights"].values(), values["adapters"]]
-        if not all(isinstance(word, str) for word in words):
-            raise TypeError("checksums are strings")
-        return cls(values["weights"], values["adapters"])
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -54,19 +46,16 @@ class Difference:
 
 
 @torch.no_grad()
-def fingerprint(root: nn.Module) -> Fingerprint:
-    """The fingerprint of a model, converted or not."""
-    base, adapters = _tensors(root)
-    known: dict[int, str] = {}  # tied weights have several names
-    for x in base.values():
-        known[id(x)] = known.get(id(x)) or _words(x)
-    return Fingerprint({name: known[id(x)] for name, x in base.items()}, _together(adapters))
+def fingerprint(root: nn.Module, without: Collection[str] = ()) -> Fingerprint:
+    """The fingerprint of a model, converted or not, without the modules of some paths."""
+    base, adapters = _tensors(root, without)
+    return Fingerprint({name: _words(x) for name, x in base.items()}, _together(adapters))
 
 
 @torch.no_grad()
-def compare(saved: Fingerprint, root: nn.Module) -> Difference:
+def compare(saved: Fingerprint, root: nn.Module, without: Collection[str] = ()) -> Difference:
     """Compares a base with the fingerprint of the one that an adapter was saved from."""
-    base, adapters = _tensors(root)
+    base, adapters = _tensors(root, without)
     names = dict.fromkeys([*saved.weights, *base])
     found = {name: _agrees(saved.weights.get(name), base.get(name)) for name in names}
     quantised = any(_is_quantised(saved.weights.get(name), base.get(name)) for name in names)
@@ -132,15 +121,21 @@ def _together(tensors: Mapping[str, Tensor]) -> str:
     return hashlib.sha256(words.encode()).hexdigest()[:16] if tensors else ""
 
 
-def _tensors(root: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tensors of a base and of its adapters, without the belief parameters."""
+def _tensors(
+    root: nn.Module, without: Collection[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of a base, without some modules, and of its adapters."""
+    belief = f"{ATTRIBUTE}."
+    left_out = belief, *(f"{path}." for path in without)
     base: dict[str, Tensor] = {}
     adapters: dict[str, Tensor] = {}
     # FSDP1 has flat parameters, which all processes would have to gather together.
     if not any(type(module).__name__ == "FullyShardedDataParallel" for module in root.modules()):
         for name, x, adapted in _walk(root, "", False):
-            if name.split(".")[0] != ATTRIBUTE:
-                (adapters if adapted else base)[name] = x
+            if adapted and not name.startswith(belief):
+                adapters[name] = x
+            elif not adapted and not name.startswith(left_out):
+                base[name] = x
     return base, adapters
 
 
