@@ -312,11 +312,10 @@ def _named_class(config: dict[str, Any], path: Path) -> type[Any]:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else names
     found = None
-    if isinstance(name, str):
-        with suppress(ImportError, RuntimeError):  # a class that needs another package
-            found = find_model_class(name)
+    with suppress(ImportError, RuntimeError):  # a class that needs another package
+        found = find_model_class(str(name))
     # Other classes have no weights; auto classes would look for code in the folder.
-    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
+    if found is None or not issubclass(found, transformers.PreTrainedModel):
         raise FormatError(
             f"{path} names the architecture {shown(name)}, which transformers does not provide. "
             "Pass model_class."
