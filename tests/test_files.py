@@ -12,20 +12,11 @@ import pytest
 
 from babn import files
 from babn.errors import BabnError, FormatError, StorageError
-from babn.files import (
-    check_files,
-    check_regular_files,
-    make_folder,
-    note_files,
-    open_regular,
-    read_object,
-    replace_text,
-)
+from babn.files import check_files, make_folder, note_files, read_object, replace_text
 from babn.tensor_files import read_tensors
 from babn_paper.data_files import numbered_lines, read_npz
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "open": open_regular,
     "lines": lambda path: list(numbered_lines(path)),
     "object": lambda path: read_object(path, "Get it again."),
     "arrays": lambda path: read_npz(path, "Get it again."),
@@ -60,16 +51,6 @@ def test_what_is_no_regular_file_is_refused_at_once(
     with pytest.raises(BabnError, match="file is not a regular file") as found:
         reader(Path("file"))
     assert "\n" not in str(found.value)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no such files")
-def test_a_folder_with_a_pipe_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("")
-    check_regular_files(tmp_path)
-    pipe(tmp_path / "generation_config.json")
-    with pytest.raises(FormatError, match=r"generation_config\.json is not a regular file"):
-        check_regular_files(tmp_path)
 
 
 def test_lines_of_a_gzipped_text(tmp_path: Path) -> None:

@@ -12,20 +12,31 @@ __version__ = "0.2.0"
 
 _PACKAGES = ("distributions", "errors", "metrics", "plots")
 
+_TRAINERS = ("BeliefTrainer", "BeliefTrainerMixin")
+"""Names that need transformers."""
+
 
 def __dir__() -> list[str]:
     """All public names, those that are loaded on first use included."""
-    own = {name for name in globals() if name.startswith("__")}
-    return sorted({*own, *_PACKAGES, *import_module("babn.public").__all__})
+    return sorted([*(name for name in globals() if name.startswith("__")), *_public_names()])
 
 
 def __getattr__(name: str) -> Any:
     """Loads the library on first use, so that commands can show their help without torch."""
     if name in _PACKAGES:
         return import_module(f"babn.{name}")
-    if name.startswith("_") and name != "__all__":
+    if name == "__all__":
+        return _public_names()
+    if name in _TRAINERS:
+        from babn.errors import import_extra
+
+        need = f"babn.{name} needs transformers"
+        return getattr(import_extra("babn.training.trainer", need, "transformers"), name)
+    if name.startswith("_") or name not in _public_names():
         raise AttributeError(f"module 'babn' has no attribute {name!r}")
-    public = import_module("babn.public")
-    if name != "__all__" and name not in public.__all__:
-        raise AttributeError(f"module 'babn' has no attribute {name!r}")
-    return getattr(public, name)
+    return getattr(import_module("babn.public"), name)
+
+
+def _public_names() -> list[str]:
+    names = {name for name in vars(import_module("babn.public")) if not name.startswith("_")}
+    return sorted(names.union(_PACKAGES, _TRAINERS))

@@ -33,7 +33,7 @@ estimates the expectation over $S$. This module defines how the KL is used:
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -50,7 +50,6 @@ IGNORED = -100
 
 Counted = Callable[[Tensor | int], Tensor]
 """Turns the count of one process into the divisor of all, as `babn.across_processes` does."""
-
 
 _AXES = (-4, -3, -2, -1)
 
@@ -75,13 +74,9 @@ def reduce_kl(
         >>> reduce_kl(kl, None, "mean"), reduce_kl(kl, None, "sum")
         (tensor(4.), tensor(8.))
     """
-    count: Tensor | int = kl.shape[-4]
-    if reduction == "mean":
-        each = math.prod(kl.shape[-4:])
-        count = each if mask is None else mask.expand_as(kl).sum(_AXES)
     if mask is not None:
         kl = kl.masked_fill(~mask, 0.0)
-    return _divide(kl.sum(_AXES), count, counted)
+    return _divide(kl.sum(_AXES), mask, kl.shape[-4:], reduction, counted)
 
 
 def reduce_kl_rows(
@@ -99,19 +94,22 @@ def reduce_kl_rows(
     """
     if rows is not None:
         kl_rows = kl_rows.masked_fill(~rows, 0.0)
-    total = kl_rows.sum(_AXES[1:])
-    if reduction == "sum":
-        return _divide(total, pairs[0], counted)
-    if mask is None and rows is None:
-        return _divide(total, math.prod(pairs), counted)
-    seen = torch.ones(pairs[-1:], dtype=torch.bool, device=kl_rows.device) if mask is None else mask
-    seen = seen if rows is None else seen & rows.unsqueeze(-1)
-    count = seen.sum(_AXES) * (math.prod(pairs) // max(math.prod(seen.shape[-4:]), 1))
-    return _divide(total, count, counted)
+        mask = rows.unsqueeze(-1) if mask is None else mask & rows.unsqueeze(-1)
+    return _divide(kl_rows.sum(_AXES[1:]), mask, pairs, reduction, counted)
 
 
-def _divide(total: Tensor, count: Tensor | int, counted: Counted | None) -> Tensor:
-    """Divides by a count; the KL of an empty batch is zero."""
+def _divide(
+    total: Tensor,
+    mask: Tensor | None,
+    shape: Sequence[int],
+    reduction: Literal["mean", "sum"],
+    counted: Counted | None,
+) -> Tensor:
+    """Divides a sum by its examples, or by its variables that count; zero for an empty batch."""
+    count: Tensor | int = shape[0] if reduction == "sum" else math.prod(shape)
+    if reduction == "mean" and mask is not None:
+        copies = count // max(math.prod(mask.shape[-4:]), 1)  # along the axes that broadcast
+        count = mask.sum(_AXES) * copies
     if counted is not None:
         return total / counted(count)
     return total / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))

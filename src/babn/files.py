@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,18 @@ PARTIAL = ".partial"
 """Suffix of files that are being written."""
 
 
-def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file for reading.
-
-    Raises `FormatError` for folders, pipes, sockets and devices, whose reading may block.
-    """
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file; opening a pipe would wait for ever."""
     if path.exists() and not path.is_file():
         raise FormatError(
             f"{path} is not a regular file but a folder, pipe, socket or device. Give a file."
         )
-    return path.open("rb")
-
-
-def read_regular(path: Path) -> bytes:
-    """The content of a regular file."""
-    with open_regular(path) as file:
-        return file.read()
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} does not exist. Check the folder.") from error
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {one_line(error)}. Check the folder.") from error
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -66,14 +61,9 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
         path: The file.
         remedy: What to do about a damaged file, for the error message.
     """
+    content = read_bytes(path)
     try:
-        values = parse_json(read_regular(path))
-    except BabnError:
-        raise
-    except FileNotFoundError as error:
-        raise FormatError(f"{path} does not exist. Check the folder.") from error
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read: {one_line(error)}. Check the folder.") from error
+        values = parse_json(content)
     except ValueError as error:
         raise FormatError(f"{path} is not JSON: {one_line(error)}. {remedy}") from error
     if not isinstance(values, dict):
@@ -148,13 +138,6 @@ def check_files(folder: Path) -> None:
             )
 
 
-def check_regular_files(folder: Path) -> None:
-    """Validates that a folder holds only regular files and folders."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.exists() and not path.is_dir():
-            open_regular(path).close()
-
-
 def _digest(path: Path) -> str:
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -15,8 +15,6 @@ from babn.model_folders import is_hub_name
 from babn.persistence import save_adapter
 from babn.prediction.stored_settings import get_noise_level, get_residual, get_temperature
 
-CARD = "README.md"
-
 TAGS = ["babn", "bayesian-attention", "calibration", "uncertainty"]
 
 WHOLE = """\
@@ -81,34 +79,29 @@ def push_to_hub(
     """
     if not is_hub_name(repo_id):
         raise ConfigError(f"repo_id={repo_id!r} is not possible. Give a name such as 'me/reviews'.")
-    card = model_card(
-        model, repo_id, adapter=adapter, base_model=base_model, evaluations=evaluations,
-        part=part, **metadata,
-    )  # fmt: skip
-    hub = _hub()
-    api = hub.HfApi(token=token, library_name="babn")
-    with TemporaryDirectory() as folder:
-        _write(model, folder, tokenizer, adapter)
-        (Path(folder) / CARD).write_text(card, encoding="utf-8")
-        address = api.create_repo(repo_id, private=private, exist_ok=True)
-        message = f"Upload {'adapter' if adapter else 'model'} with babn"
-        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message)
-    return str(address)
-
-
-def _write(model: Any, folder: str, tokenizer: Any, adapter: bool) -> None:
-    """Writes the model, or its adapter, and the tokenizer."""
-    if adapter:
-        save_adapter(model, folder)
-    elif not hasattr(model, "save_pretrained"):
+    whole: Any = model
+    if not adapter and not hasattr(whole, "save_pretrained"):
         raise ConfigError(
             f"{type(model).__name__} has no save_pretrained. Pass a model of transformers, or "
             "adapter=True."
         )
-    else:
-        model.save_pretrained(folder)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
+    card = model_card(
+        model, repo_id, adapter=adapter, base_model=base_model, evaluations=evaluations,
+        part=part, **metadata,
+    )  # fmt: skip
+    api = _hub().HfApi(token=token, library_name="babn")
+    with TemporaryDirectory() as folder:
+        if adapter:
+            save_adapter(model, folder)
+        else:
+            whole.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        Path(folder, "README.md").write_text(card, encoding="utf-8")
+        address = api.create_repo(repo_id, private=private, exist_ok=True)
+        message = f"Upload {'adapter' if adapter else 'model'} with babn"
+        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message)
+    return str(address)
 
 
 def model_card(
@@ -133,7 +126,6 @@ def model_card(
         part: Part of the data, for evaluations of several parts.
         **metadata: Further fields of the card, such as `license`, `language` and `datasets`.
     """
-    (state, *_) = belief_states(model)
     config: Any = getattr(model, "config", None)
     base = base_model or str(getattr(config, "_name_or_path", ""))
     labels = getattr(config, "num_labels", None)
@@ -147,7 +139,7 @@ def model_card(
     text = TEXT.format(
         title=name.rpartition("/")[2],
         kind="An adapter" if adapter else "A model",
-        method=type(state.config).__name__,
+        method=type(belief_states(model)[0].config).__name__,
         level=get_noise_level(model),
         fitted=f"residual {residual:.3g}" if residual else f"temperature {temperature:.3g}",
         loading=loading,
@@ -166,7 +158,8 @@ def _measured(evaluations: Any, part: str | None) -> str:
     chosen = part or found[0].details.get("part")
     seeds = sorted({each.seed for each in found})
     about = [f"{len(found[0].labels)} examples", f"seeds {', '.join(map(str, seeds))}"]
-    about += [f"{name} {each}" for name, each in (("part", chosen),) if each]
+    if chosen:
+        about.append(f"part {chosen}")
     return f"Measured on {', '.join(about)}.\n\n{compare(found).table().markdown()}".rstrip()
 
 

@@ -1,20 +1,14 @@
 """Validates a transformers folder before transformers builds a model from it.
 
-The folder is not trusted. Its configuration must not make transformers fetch or run code, nor
-describe a model that is larger than the weights in the folder.
+The folder is not trusted: its configuration must not make transformers fetch or run code.
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-
-from babn.errors import FormatError, MismatchError, one_line
+from babn.errors import FormatError
 from babn.validation import shown
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
@@ -29,9 +23,6 @@ configurations have the fields as `_NAME` or `_NAME_internal`."""
 
 QUANTISED = "bitsandbytes"
 """The only quantisation method that needs no kernels from the hub."""
-
-ROOM = 2**26
-"""Elements that a model may have beyond its weights, such as tables of positions."""
 
 
 def check_local(config: Mapping[str, Any], path: Path, kwargs: Mapping[str, Any]) -> None:
@@ -84,72 +75,6 @@ def _is_among(value: Any, allowed: tuple[str, ...]) -> bool:
     """Whether an implementation, or one for each nested configuration, is allowed."""
     values = list(value.values()) if isinstance(value, dict) else [value]
     return all(each is None or each in allowed for each in values)
-
-
-def check_size(
-    model_class: Any, folder: Path, config: Mapping[str, Any], kwargs: Mapping[str, Any]
-) -> None:
-    """Validates that a configuration does not describe a model much larger than its weights.
-
-    Builds the model on the meta device, where it takes no memory.
-    """
-    shapes, size = weight_shapes(folder)
-    _check_counts(config, len(shapes), sum(map(math.prod, shapes.values())), folder)
-    described = 0
-    with suppress(Exception):  # transformers raises the same error later
-        own, _ = model_class.config_class.from_pretrained(
-            folder, return_unused_kwargs=True, **{**LOCAL, **kwargs}
-        )
-        with torch.device("meta"):
-            model = model_class(own)
-        tensors = {id(x): x for x in (*model.parameters(), *model.buffers())}
-        described = sum(x.numel() for x in tensors.values())
-    if described > 2 * size + ROOM:  # at least four bits for each element
-        raise MismatchError(
-            f"{folder / 'config.json'} describes a model of {described} numbers; the weights in "
-            f"the folder have {size} bytes. Load the configuration that belongs to them."
-        )
-
-
-def _check_counts(config: Mapping[str, Any], tensors: int, elements: int, folder: Path) -> None:
-    """Validates the numbers of layers, experts and labels against the weights."""
-    for name, value in fields(config):
-        if not isinstance(value, int):
-            continue
-        many = any(part in name for part in ("layer", "expert", "depth", "block"))
-        most = tensors + 1000 if many else elements + 1000
-        if value > most and (many or name == "num_labels"):
-            raise MismatchError(
-                f"{folder / 'config.json'} has {name}={shown(value)}, too many for the {tensors} "
-                "tensors in the folder. Load the configuration that belongs to them."
-            )
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The weight files of a model."""
-    files = sorted(folder.glob("model*.safetensors"))
-    if not files:
-        raise FormatError(f"{folder} has no model*.safetensors; other formats are not read.")
-    return files
-
-
-def weight_shapes(folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
-    """The shapes of a model's weights by name, and the size of their files in bytes."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in weight_files(folder):
-        with opened(path) as file:
-            shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return shapes, sum(path.stat().st_size for path in weight_files(folder))
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """Opens a safetensors file."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except (OSError, SafetensorError) as error:
-        raise FormatError(f"{path} is damaged: {one_line(error)}. Save the model again.") from error
 
 
 def is_hub_name(name: str | Path) -> bool:

@@ -6,23 +6,21 @@ whose configuration describes the conversion. Without babn it loads as the deter
 
 import json
 import warnings
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from babn.attention.method import MethodConfig
 from babn.conversion.calls import Call, Chain, from_list
 from babn.conversion.convert import FORMAT, apply_plan, check_convertible, check_finite, describe
 from babn.conversion.discover import discover
-from babn.conversion.fingerprint import Fingerprint, compare, fingerprint
 from babn.conversion.state import ATTRIBUTE, BeliefState, belief_states, converted_roots
 from babn.errors import (
-    BabnError,
     BabnWarning,
     ConfigError,
     ExampleInputsError,
@@ -31,25 +29,17 @@ from babn.errors import (
     import_extra,
     one_line,
 )
-from babn.files import (
-    check_files,
-    check_regular_files,
-    make_folder,
-    parse_json,
-    read_object,
-    replace_text,
-)
-from babn.model_folders import LOCAL, check_local, check_size, find_folder, opened, weight_files
+from babn.files import check_files, make_folder, parse_json, read_object, replace_text
+from babn.fingerprint import Fingerprint, compare, fingerprint
+from babn.model_folders import LOCAL, check_local, find_folder
 from babn.plugins import find_model_class
 from babn.tensor_files import CHECKSUM, checksum, read_tensors, write_tensors
+from babn.text import quiet
 from babn.validation import shown
 
 Model = TypeVar("Model", bound=nn.Module)
 
 DESCRIPTION, WEIGHTS = "belief.json", "belief.safetensors"
-
-OPTIONAL = {"temperature", "noise_level", "residual", "output_mean", "output_scale"}
-"""Tensors that files of earlier versions may lack."""
 
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 """Files of a model and its tokenizer that are fetched from the hub."""
@@ -82,7 +72,6 @@ def load(
     """
     hub = {name: kwargs.pop(name) for name in ("revision", "token") if name in kwargs}
     folder = find_folder(folder, MODEL_FILES, **hub)
-    check_regular_files(folder)
     check_files(folder)
     config = read_object(folder / "config.json", AGAIN)
     description = config.pop(ATTRIBUTE, None)
@@ -115,9 +104,7 @@ def save_adapter(model: nn.Module, folder: str | Path) -> Path:
     make_folder(folder)
     (root,) = converted_roots(model)
     saved = states[0].saved_modules
-    base = fingerprint(root)
-    base = replace(base, weights={n: w for n, w in base.weights.items() if not _is_in(n, saved)})
-    described = {**describe(states[0]), BASE: asdict(base)}
+    described = {**describe(states[0]), BASE: asdict(fingerprint(root, saved))}
     heads = {
         f"{SAVED}{module}.{name}": x
         for module in saved
@@ -165,16 +152,8 @@ def load_adapter(
     _check_heads(heads, model, folder)
     if check_base:
         _check_base(description, model, folder, state.saved_modules)
-    with torch.no_grad():
-        for name, own in model.state_dict(keep_vars=True).items():
-            if name in heads:
-                own.copy_(heads[name])
+    model.load_state_dict(heads, strict=False)
     return apply_plan(model, state)
-
-
-def _is_in(name: str, modules: Iterable[str]) -> bool:
-    """Whether a tensor belongs to one of some modules."""
-    return any(name.startswith(f"{module}.") for module in modules)
 
 
 def _check_heads(heads: dict[str, Tensor], model: nn.Module, folder: Path) -> None:
@@ -215,26 +194,26 @@ def _check_base(
         replaced: Modules that the adapter replaces, which may differ.
     """
     try:
-        saved = Fingerprint.from_dict(description[BASE]) if BASE in description else Fingerprint()
-        found = compare(saved, model)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        saved = Fingerprint(**description.get(BASE, {}))
+        found = compare(saved, model, replaced)
+    except (TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             f"{folder / DESCRIPTION} is damaged: {BASE} is no fingerprint of a base "
             f"({one_line(error)}). Save the model again, or pass check_base=False."
         ) from error
-    if changed := [name for name in found.changed if not _is_in(name, replaced)]:
+    if found.changed:
         raise MismatchError(
             f"The belief weights in {folder} were saved from a base with other weights: "
-            f"{_some(changed)} differ. Load them onto that base; if it was trained further on "
-            "purpose, pass check_base=False; to keep a trained base use save_pretrained and "
+            f"{_some(found.changed)} differ. Load them onto that base; if it was trained further "
+            "on purpose, pass check_base=False; to keep a trained base use save_pretrained and "
             "babn.load."
         )
-    if unknown := [name for name in found.unverified if not _is_in(name, replaced)]:
+    if found.unverified:
         warnings.warn(
             f"Whether {type(model).__name__} is the base that the belief weights in {folder} were "
-            f"saved from could not be verified: {_some(unknown)} cannot be compared, since one of "
-            "the bases has them quantised, sharded, offloaded or not at all. If you know that it "
-            "is, pass check_base=False; otherwise save them again from this base.",
+            f"saved from could not be verified: {_some(found.unverified)} cannot be compared, "
+            "since one of the bases has them quantised, sharded, offloaded or not at all. If you "
+            "know that it is, pass check_base=False; otherwise save them again from this base.",
             BabnWarning,
             stacklevel=3,
         )
@@ -249,30 +228,18 @@ def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> Bel
     """Builds the state of a description and its tensors, validated before any model is changed."""
     config, chains, kept, modules = _parse(description, path)
     check_finite(tensors)
-    _check_shapes(config, chains, tensors, path)
+    try:
+        with torch.device("meta"):  # allocates no memory for a damaged description
+            outline = BeliefState(config, chains)
+        outline.load_state_dict({name: x.to("meta") for name, x in tensors.items()})
+    except RuntimeError as error:
+        raise MismatchError(
+            f"{path.parent} does not fit its description: {one_line(error)} {AGAIN}"
+        ) from error
     state = BeliefState(config, chains, kept)
     state.saved_modules = modules
-    state.load_state_dict({name: getattr(state, name) for name in OPTIONAL} | tensors)
+    state.load_state_dict(tensors)
     return state
-
-
-def _check_shapes(
-    config: MethodConfig, chains: tuple[Chain, ...], tensors: dict[str, Tensor], path: Path
-) -> None:
-    """Validates tensors against their description, before memory is allocated."""
-    try:
-        with torch.device("meta"):
-            own = BeliefState(config, chains).state_dict()
-    except RuntimeError as error:  # more elements than torch can count
-        raise FormatError(f"{path} is damaged: {one_line(error)}. {AGAIN}") from error
-    missing = sorted(set(own) - set(tensors) - OPTIONAL)
-    unknown = sorted(set(tensors) - set(own))
-    shapes = [n for n in own if n in tensors and own[n].shape != tensors[n].shape]
-    if missing or unknown or shapes:
-        raise MismatchError(
-            f"{path.parent} does not fit its description: missing {missing}, unknown {unknown}, of "
-            f"another shape {shapes}. {AGAIN}"
-        )
 
 
 def _parse(
@@ -302,34 +269,34 @@ def _belief_tensors(folder: Path) -> dict[str, Tensor]:
     """The belief parameters in a transformers folder, from one or several files."""
     prefix = f"{ATTRIBUTE}."
     tensors: dict[str, Tensor] = {}
-    for path in weight_files(folder):
-        with opened(path) as file:
-            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-            tensors |= {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise FormatError(f"{folder} has no model*.safetensors; other formats are not read.")
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+                tensors |= {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+        except (OSError, SafetensorError) as error:
+            raise FormatError(f"{path} is damaged: {one_line(error)}. {AGAIN}") from error
     return tensors
 
 
 def _load_base(
     folder: Path, config: dict[str, Any], model_class: type[Any] | None, kwargs: dict[str, Any]
 ) -> Any:
-    transformers = import_extra("transformers", "babn.load needs transformers", "transformers")
+    import_extra("transformers", "babn.load needs transformers", "transformers")
     model_class = model_class or _named_class(config, folder / "config.json")
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # it would warn about the belief parameters
     try:
-        check_size(model_class, folder, config, kwargs)
-        model, report = model_class.from_pretrained(
-            folder, output_loading_info=True, **LOCAL | kwargs
-        )
-    except BabnError:
-        raise
+        with quiet():  # transformers would warn about the belief parameters
+            model, report = model_class.from_pretrained(
+                folder, output_loading_info=True, **LOCAL | kwargs
+            )
     except Exception as error:  # transformers raises many kinds for damaged files
         raise FormatError(
             f"{folder} cannot be loaded as {model_class.__name__}: {one_line(error)} Save the "
             "model again, or load it with the arguments that fit it."
         ) from error
-    finally:
-        transformers.logging.set_verbosity(level)
     if missing := sorted(report["missing_keys"]):
         raise MismatchError(
             f"{folder} lacks {len(missing)} weights that {model_class.__name__} needs: "
@@ -345,11 +312,10 @@ def _named_class(config: dict[str, Any], path: Path) -> type[Any]:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else names
     found = None
-    if isinstance(name, str):
-        with suppress(ImportError, RuntimeError):  # a class that needs another package
-            found = find_model_class(name)
+    with suppress(ImportError, RuntimeError):  # a class that needs another package
+        found = find_model_class(str(name))
     # Other classes have no weights; auto classes would look for code in the folder.
-    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
+    if found is None or not issubclass(found, transformers.PreTrainedModel):
         raise FormatError(
             f"{path} names the architecture {shown(name)}, which transformers does not provide. "
             "Pass model_class."

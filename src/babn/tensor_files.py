@@ -11,7 +11,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from babn.errors import FormatError, StorageError, one_line
-from babn.files import read_regular, replace_file
+from babn.files import read_bytes, replace_file
 
 CHECKSUM = "sha256"
 """Metadata key of the checksum."""
@@ -47,12 +47,10 @@ def read_tensors(path: Path, remedy: str = "") -> tuple[dict[str, Tensor], dict[
         path: The file.
         remedy: What to do about a damaged file, for the error message.
     """
+    content = read_bytes(path)
     try:
-        content = read_regular(path)
         tensors, about = load(content), _metadata(content)
-    except FileNotFoundError as error:
-        raise FormatError(f"{path} does not exist. Check the folder.") from error
-    except (OSError, SafetensorError, KeyError) as error:
+    except (SafetensorError, KeyError) as error:
         raise FormatError(f"{path} is damaged: {one_line(error)}. {remedy}".rstrip()) from error
     found = about.pop(CHECKSUM, None)
     if found is not None and found != checksum(tensors, about):

@@ -16,6 +16,9 @@ from babn.errors import BabnWarning, NotConvertedError
 ATTRIBUTE = "babn"
 """Attribute of the root of a converted model that holds its `BeliefState`."""
 
+LATER_BUFFERS = ("temperature", "noise_level", "residual", "output_mean", "output_scale")
+"""Buffers of a state that files of earlier versions may lack."""
+
 PART = "_babn_part"
 """Attribute of every attention module of a converted model, by which parts are recognised."""
 
@@ -100,7 +103,7 @@ class BeliefState(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        for name in ("residual", "output_mean", "output_scale"):  # not in earlier files
+        for name in LATER_BUFFERS:
             state_dict.setdefault(f"{prefix}{name}", getattr(self, name))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if not self.noise_level.is_meta:

@@ -26,7 +26,7 @@ def freeze_base(model: Model, modules_to_save: Sequence[str] | None = None) -> M
             name `"babn"` in the `modules_to_save` of PEFT.
         modules_to_save: Further modules to train and save, by name, as in PEFT; by default the
             classification head if the model has one, which is new after `from_pretrained` of a
-            pretrained encoder. with `()` only the parameters that conversion added are trained.
+            pretrained encoder. With `()`, only the parameters that conversion added are trained.
     """
     states, roots = belief_states(model), converted_roots(model)
     chosen = [

@@ -3,7 +3,7 @@
 import ast
 import inspect as python_inspect
 import textwrap
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,8 @@ from babn.elbo import KLAnnealing, get_kl_weight, kl_per_layer, nll_factor
 from babn.errors import ConfigError
 from babn.validation import check_at_least
 
-if TYPE_CHECKING:
-    _Base = Trainer
-else:
-    _Base = object
 
-
-class BeliefTrainerMixin(_Base):
+class BeliefTrainerMixin(Trainer):
     """Adds the weighted KL to the loss of any Trainer, so that it minimises the negative ELBO.
 
     A converted model adds the KL to its own loss. Under a Trainer that is wrong in three cases,
@@ -58,9 +53,8 @@ class BeliefTrainerMixin(_Base):
         self.belief_learning_rate = belief_learning_rate
         if self.args.n_gpu > 1:
             raise ConfigError(
-                f"{self.args.n_gpu} GPUs in one process: DataParallel cannot collect the "
-                "KL. Start one process for each GPU with torchrun, or set "
-                "CUDA_VISIBLE_DEVICES=0."
+                f"{self.args.n_gpu} GPUs in one process: DataParallel cannot collect the KL. Start "
+                "one process for each GPU with torchrun, or set CUDA_VISIBLE_DEVICES=0."
             )
         converted = cast(nn.Module, self.model)
         belief_states(converted)  # raises if the model is not converted
@@ -162,7 +156,7 @@ class BeliefTrainerMixin(_Base):
         super().log(logs, *args, **kwargs)
 
 
-class BeliefTrainer(BeliefTrainerMixin, Trainer):
+class BeliefTrainer(BeliefTrainerMixin):
     """A Trainer for converted models; see the mixin."""
 
 

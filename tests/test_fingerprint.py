@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
-from babn.conversion.fingerprint import Difference, Fingerprint, compare, fingerprint
+from babn.fingerprint import Difference, Fingerprint, compare, fingerprint
 
 SAME = Difference([], [])
 
@@ -33,7 +33,7 @@ class Base(nn.Module):
 
 def saved(model: nn.Module) -> Fingerprint:
     """As it comes back from a file."""
-    return Fingerprint.from_dict(asdict(fingerprint(model)))
+    return Fingerprint(**asdict(fingerprint(model)))
 
 
 def test_every_tensor_that_is_saved_counts() -> None:

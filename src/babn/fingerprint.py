@@ -6,7 +6,7 @@ was rounded to another precision is verified too.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,14 +31,6 @@ class Fingerprint:
     weights: Mapping[str, str] = field(default_factory=dict)
     adapters: str = ""
 
-    @classmethod
-    def from_dict(cls, values: Any) -> "Fingerprint":
-        """The fingerprint in JSON values, as `asdict` makes them."""
-        checksums = [*values["weights"].values(), values["adapters"]]
-        if not all(isinstance(word, str) for word in checksums):
-            raise TypeError("checksums are strings")
-        return cls(values["weights"], values["adapters"])
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -54,19 +46,16 @@ class Difference:
 
 
 @torch.no_grad()
-def fingerprint(root: nn.Module) -> Fingerprint:
-    """The fingerprint of a model, converted or not."""
-    base, adapters = _tensors(root)
-    known: dict[int, str] = {}  # tied weights have several names
-    for x in base.values():
-        known[id(x)] = known.get(id(x)) or _checksums(x)
-    return Fingerprint({name: known[id(x)] for name, x in base.items()}, _combined(adapters))
+def fingerprint(root: nn.Module, without: Collection[str] = ()) -> Fingerprint:
+    """The fingerprint of a model, converted or not, without the modules of some paths."""
+    base, adapters = _tensors(root, without)
+    return Fingerprint({name: _checksums(x) for name, x in base.items()}, _combined(adapters))
 
 
 @torch.no_grad()
-def compare(saved: Fingerprint, root: nn.Module) -> Difference:
+def compare(saved: Fingerprint, root: nn.Module, without: Collection[str] = ()) -> Difference:
     """Compares a base with the fingerprint of the one that an adapter was saved from."""
-    base, adapters = _tensors(root)
+    base, adapters = _tensors(root, without)
     names = dict.fromkeys([*saved.weights, *base])
     found = {name: _matches(saved.weights.get(name), base.get(name)) for name in names}
     quantised = any(_is_quantised(saved.weights.get(name), base.get(name)) for name in names)
@@ -83,11 +72,11 @@ def compare(saved: Fingerprint, root: nn.Module) -> Difference:
     return Difference(changed, unverified)
 
 
-def _matches(checksums: str | None, x: Tensor | None) -> bool | None:
+def _matches(words: str | None, x: Tensor | None) -> bool | None:
     """Whether a tensor is the saved one, up to rounding; `None` if that is unknown."""
-    if not checksums or x is None or not _is_local(x) or _is_quantised(checksums, x):
+    if not words or x is None or not _is_here(x) or _is_quantised(words, x):
         return None
-    saved = dict(word.split(":") for word in checksums.split())
+    saved = dict(word.split(":") for word in words.split())
     for kind, dtype in _precisions(x).items():
         rounded = x.to(dtype)
         lossless = dtype == x.dtype or rounded.to(x.dtype).equal(x)
@@ -96,16 +85,14 @@ def _matches(checksums: str | None, x: Tensor | None) -> bool | None:
     return False
 
 
-def _is_quantised(checksums: str | None, x: Tensor | None) -> bool:
+def _is_quantised(words: str | None, x: Tensor | None) -> bool:
     """Whether one of the two bases holds integers where the other holds floats."""
-    if not checksums or x is None:
-        return False
-    return ("float" in checksums) != x.is_floating_point()
+    return bool(words) and x is not None and ("float" in (words or "")) != x.is_floating_point()
 
 
 def _checksums(x: Tensor) -> str:
     """The checksums of a tensor."""
-    if not _is_local(x):
+    if not _is_here(x):
         return ""
     return " ".join(f"{kind}:{_checksum(x.to(dtype))}" for kind, dtype in _precisions(x).items())
 
@@ -116,8 +103,8 @@ def _precisions(x: Tensor) -> dict[str, torch.dtype]:
     return own | PRECISIONS if x.is_floating_point() else own
 
 
-def _is_local(x: Tensor) -> bool:
-    """Whether this process holds all values of a tensor, neither sharded nor offloaded."""
+def _is_here(x: Tensor) -> bool:
+    """Whether this process holds all values of a tensor: it is neither sharded nor offloaded."""
     wrapped = hasattr(x, "__tensor_flatten__")  # DTensor, and quantised tensors of torchao
     return not (x.is_meta or wrapped or hasattr(x, "ds_id"))
 
@@ -130,19 +117,25 @@ def _checksum(x: Tensor) -> str:
 
 def _combined(tensors: Mapping[str, Tensor]) -> str:
     """One checksum of several tensors."""
-    checksums = "\n".join(f"{name} {_checksums(x)}" for name, x in sorted(tensors.items()))
-    return hashlib.sha256(checksums.encode()).hexdigest()[:16] if tensors else ""
+    words = "\n".join(f"{name} {_checksums(x)}" for name, x in sorted(tensors.items()))
+    return hashlib.sha256(words.encode()).hexdigest()[:16] if tensors else ""
 
 
-def _tensors(root: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tensors of a base and of its adapters, without the belief parameters."""
+def _tensors(
+    root: nn.Module, without: Collection[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of a base, without some modules, and of its adapters."""
+    belief = f"{ATTRIBUTE}."
+    left_out = belief, *(f"{path}." for path in without)
     base: dict[str, Tensor] = {}
     adapters: dict[str, Tensor] = {}
     # FSDP1 has flat parameters, which all processes would have to gather together.
     if not any(type(module).__name__ == "FullyShardedDataParallel" for module in root.modules()):
         for name, x, adapted in _walk(root, "", False):
-            if name.split(".")[0] != ATTRIBUTE:
-                (adapters if adapted else base)[name] = x
+            if adapted and not name.startswith(belief):
+                adapters[name] = x
+            elif not adapted and not name.startswith(left_out):
+                base[name] = x
     return base, adapters
 
 
