@@ -9,10 +9,10 @@ from babn.attention.belief import BeliefConfig as BeliefConfig
 from babn.attention.mc_dropout import McDropoutConfig as McDropoutConfig
 from babn.attention.method import MethodConfig as MethodConfig
 from babn.attention.softmax import SoftmaxConfig as SoftmaxConfig
+from babn.conversion.checkpointing import checkpoint as checkpoint
 from babn.conversion.convert import convert as convert
 from babn.conversion.convert import inspect as inspect
 from babn.conversion.convert import revert as revert
-from babn.conversion.checkpointing import checkpoint as checkpoint
 from babn.conversion.softmax_route import SoftmaxSpec as SoftmaxSpec
 from babn.conversion.softmax_route import register_family as register_family
 from babn.elbo import KLAnnealing as KLAnnealing

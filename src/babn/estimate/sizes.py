@@ -12,7 +12,7 @@ MIXTURES = ("num_experts", "num_local_experts", "n_routed_experts")
 """Fields of configurations of mixtures of experts."""
 
 LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
-PRESETS: dict[str, dict[str, int]] = {
+PRESETS: dict[str, dict[str, Any]] = {
     "llama-2-7b": {**LLAMA, "intermediate_size": 11008, "vocab_size": 32000},
     "llama-3-8b": {
         **LLAMA,
