@@ -28,10 +28,10 @@ def features(
         batch: Images in a batch.
     """
     import torch
-    from rich.console import Console
 
     from babn.cli._errors import CommandError
     from babn.cli._terminal import Bars
+    from babn_paper.cli._terminal import make_console
     from babn_paper.visual.feature_extraction import (
         ExtractionSettings,
         extract,
@@ -49,10 +49,10 @@ def features(
     network = torchvision_backbone(backbone, weights)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = ExtractionSettings(shape, batch, device)
-    console = Console(highlight=False)
+    console = make_console()
     with Bars(console) as bars:
         count = extract(images, out, network, settings, bars)
-    console.print(f"Features of {count} images: {out}", markup=False, soft_wrap=True)
+    console.print(f"Features of {count} images: {out}")
 
 
 def _parse_size(size: str) -> tuple[int, int]:

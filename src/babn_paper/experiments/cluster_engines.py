@@ -5,13 +5,23 @@ import shutil
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, import_extra, one_line
-from babn_paper.experiments.engines import Engine, LocalSlot, Resources, Slot, WorkerDiedError
+from babn_paper.experiments.engines import (
+    Engine,
+    Job,
+    LocalSlot,
+    Resources,
+    Slot,
+    WorkerDiedError,
+)
+from babn_paper.experiments.experiment import Experiment
 
 
 class RayEngine(Engine):
@@ -71,13 +81,14 @@ class RaySlot(Slot):
         self.ray, self.options = ray, options
         self.actor: Any = None
 
-    def run(self, folder: Path) -> str:
-        """Does the run prepared in a folder and returns the worker's reply."""
+    def run(self, job: Job) -> str:
+        """Does a run and returns the worker's reply."""
         if self.actor is None:
             kind = self.ray.remote(Host).options(**self.options, max_concurrency=2, max_restarts=0)
             self.actor = kind.remote(int(self.options["num_cpus"]), os.getcwd())
         try:
-            died, reply = self.ray.get(self.actor.run.remote(str(folder.absolute())))
+            there = replace(job, folder=job.folder.absolute())
+            died, reply = self.ray.get(self.actor.run.remote(there))
         except self.ray.exceptions.RayError as error:
             self.actor = None
             raise WorkerDiedError(f"its Ray actor is lost ({one_line(error)[:200]})") from error
@@ -112,10 +123,10 @@ class Host:
     def __init__(self, cpus: int, cwd: str) -> None:
         self.slot = LocalSlot(cpus, cwd=cwd)
 
-    def run(self, folder: str) -> tuple[bool, str]:
+    def run(self, job: Job) -> tuple[bool, str]:
         """Whether the process died, and the worker's reply or the cause of death."""
         try:
-            return False, self.slot.run(Path(folder))
+            return False, self.slot.run(job)
         except WorkerDiedError as error:
             return True, str(error)
 
@@ -160,6 +171,7 @@ class SlurmEngine(Engine):
             )
         if resources.gpus not in (None, 0, 1):
             raise ConfigError(f"gpus={resources.gpus} is not possible with Slurm. Give 0 or 1.")
+        self.logs = logs
         self.executor = submitit.AutoExecutor(logs, cluster=cluster)
         utils = submitit.core.utils
         self.failures = (utils.UncompletedJobError, utils.FailedSubmissionError)
@@ -187,11 +199,12 @@ class SlurmEngine(Engine):
         """Makes a slot."""
         return SlurmSlot(self)
 
-    def submit(self, folder: Path, stop: Path) -> Any:
+    def submit(self, job: Job, stop: Path) -> Any:
         """Submits a run."""
+        folder = job.folder.absolute()
         with self.submitting:  # submitit's executors are not thread-safe
             return self.executor.submit(
-                run_job, str(folder.absolute()), os.getcwd(), self.cpus, str(stop.absolute())
+                run_job, job.experiment, folder, Path.cwd(), self.cpus, stop.absolute()
             )
 
 
@@ -205,14 +218,12 @@ class SlurmSlot(Slot):
     def __init__(self, engine: SlurmEngine) -> None:
         self.engine = engine
         self.job: Any = None
-        self.stop: Path | None = None
+        self.stop = engine.logs / f"stop-{uuid.uuid4().hex}"
 
-    def run(self, folder: Path) -> str:
-        """Does the run prepared in a folder and returns the worker's reply."""
-        self.stop = folder / ".stop"
-        self.stop.unlink(missing_ok=True)
+    def run(self, job: Job) -> str:
+        """Does a run and returns the worker's reply."""
         try:
-            self.job = self.engine.submit(folder, self.stop)
+            self.job = self.engine.submit(job, self.stop)
             while not self.job.done():
                 time.sleep(PAUSE)
             return str(self.job.result())
@@ -220,7 +231,7 @@ class SlurmSlot(Slot):
             raise WorkerDiedError(self._end(error)) from error
         finally:
             self.stop.unlink(missing_ok=True)
-            self.job = self.stop = None
+            self.job = None
 
     def _end(self, error: BaseException) -> str:
         """A description of how the job ended."""
@@ -230,20 +241,19 @@ class SlurmSlot(Slot):
 
     def interrupt(self) -> None:
         """Stops the job by a file, or removes it from the queue; the second call cancels it."""
-        job, stop = self.job, self.stop
-        if job is None or stop is None:
+        job = self.job
+        if job is None:
             return
-        if stop.exists() or job.state in ("PENDING", "CONFIGURING"):
+        if self.stop.exists() or job.state in ("PENDING", "CONFIGURING"):
             job.cancel(check=False)
-        with suppress(FileNotFoundError):
-            stop.touch()
+        self.stop.touch()
 
     def close(self) -> None:
         """Does nothing; the job has ended."""
 
 
-def run_job(folder: str, cwd: str, cpus: int, stop: str) -> str:
-    """Does a prepared run inside a job; sends SIGINT to itself when the file `stop` appears."""
+def run_job(experiment: Experiment, folder: Path, cwd: Path, cpus: int, stop: Path) -> str:
+    """Does a run inside a job; sends SIGINT to itself when the file `stop` appears."""
     import torch
 
     from babn_paper.experiments.worker import do_run
@@ -251,8 +261,8 @@ def run_job(folder: str, cwd: str, cpus: int, stop: str) -> str:
     os.chdir(cwd)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(cpus)
-    threading.Thread(target=_interrupt_when_exists, args=(Path(stop),), daemon=True).start()
-    return do_run(Path(folder))
+    threading.Thread(target=_interrupt_when_exists, args=(stop,), daemon=True).start()
+    return do_run(experiment, folder)
 
 
 def _interrupt_when_exists(path: Path) -> None:

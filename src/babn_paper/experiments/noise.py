@@ -70,7 +70,7 @@ def tune_run(
             task_model = _converted(replace(task_model, model=base, experiment=noisy))
         found = _tune(task_model, part, samples, progress)
         if new is not None:
-            _begin(new, task_model, str(folder))
+            _begin(new, task_model)
         save_model(task_model, (new or place).model)
     return found
 
@@ -116,7 +116,7 @@ def tune_model(
     _check(task_model)
     task_model = _converted(task_model)
     found = _tune(task_model, "dev", samples, progress)
-    _begin(place, task_model, model)
+    _begin(place, task_model)
     save_model(task_model, place.model)
     return found
 
@@ -169,9 +169,9 @@ def _converted(task_model: TaskModel) -> TaskModel:
     return replace(task_model, model=model)
 
 
-def _begin(place: RunFolder, task_model: TaskModel, source: str) -> None:
+def _begin(place: RunFolder, task_model: TaskModel) -> None:
     """Writes configuration and environment of a new run."""
-    place.begin(task_model.experiment, f"babn tune-noise {source}")
+    place.begin(task_model.experiment)
     write_json(place.environment, environment())
 
 
