@@ -70,7 +70,7 @@ def _share(name: str, wanted: float | None, there: float, jobs: int) -> float:
 
 
 class RaySlot(Slot):
-    """Does runs in an actor and replaces the actor if it dies.
+    """Executes runs in an actor, which is a `LocalSlot`, and replaces the actor if it dies.
 
     Args:
         ray: The `ray` package.
@@ -82,19 +82,19 @@ class RaySlot(Slot):
         self.actor: Any = None
 
     def run(self, job: Job) -> str:
-        """Does a run and returns the worker's reply."""
+        """Executes a run and returns the worker's reply."""
         if self.actor is None:
-            kind = self.ray.remote(Host).options(**self.options, max_concurrency=2, max_restarts=0)
-            self.actor = kind.remote(int(self.options["num_cpus"]), os.getcwd())
+            kind = self.ray.remote(LocalSlot)
+            kind = kind.options(**self.options, max_concurrency=2, max_restarts=0)
+            self.actor = kind.remote(int(self.options["num_cpus"]), cwd=os.getcwd())
         try:
             there = replace(job, folder=job.folder.absolute())
-            died, reply = self.ray.get(self.actor.run.remote(there))
+            return str(self.ray.get(self.actor.run.remote(there)))
+        except self.ray.exceptions.RayTaskError as error:  # raised by the slot in the actor
+            raise error.cause from error
         except self.ray.exceptions.RayError as error:
             self.actor = None
             raise WorkerDiedError(f"its Ray actor is lost ({one_line(error)[:200]})") from error
-        if died:
-            raise WorkerDiedError(reply)
-        return str(reply)
 
     def interrupt(self) -> None:
         """Sends SIGINT to the process."""
@@ -110,33 +110,6 @@ class RaySlot(Slot):
             with suppress(self.ray.exceptions.RayError):
                 self.ray.get(actor.close.remote())
             self.ray.kill(actor)
-
-
-class Host:
-    """The actor: holds a worker process on the machine that Ray has chosen.
-
-    Args:
-        cpus: Threads of the process.
-        cwd: Working directory of the process.
-    """
-
-    def __init__(self, cpus: int, cwd: str) -> None:
-        self.slot = LocalSlot(cpus, cwd=cwd)
-
-    def run(self, job: Job) -> tuple[bool, str]:
-        """Whether the process died, and the worker's reply or the cause of death."""
-        try:
-            return False, self.slot.run(job)
-        except WorkerDiedError as error:
-            return True, str(error)
-
-    def interrupt(self) -> None:
-        """Sends SIGINT to the process."""
-        self.slot.interrupt()
-
-    def close(self) -> None:
-        """Waits for the process to end."""
-        self.slot.close()
 
 
 DAY = 24 * 60
@@ -209,7 +182,7 @@ class SlurmEngine(Engine):
 
 
 class SlurmSlot(Slot):
-    """Does runs as jobs, one at a time.
+    """Executes runs as jobs, one at a time.
 
     Args:
         engine: Submits the jobs.
@@ -221,7 +194,7 @@ class SlurmSlot(Slot):
         self.stop = engine.logs / f"stop-{uuid.uuid4().hex}"
 
     def run(self, job: Job) -> str:
-        """Does a run and returns the worker's reply."""
+        """Executes a run and returns the worker's reply."""
         try:
             self.job = self.engine.submit(job, self.stop)
             while not self.job.done():
@@ -253,7 +226,7 @@ class SlurmSlot(Slot):
 
 
 def run_job(experiment: Experiment, folder: Path, cwd: Path, cpus: int, stop: Path) -> str:
-    """Does a run inside a job; sends SIGINT to itself when the file `stop` appears."""
+    """Executes a run inside a job; sends SIGINT to itself when the file `stop` appears."""
     import torch
 
     from babn_paper.experiments.worker import do_run

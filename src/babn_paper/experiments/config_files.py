@@ -70,8 +70,8 @@ def merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
     """Fields updated by overrides; nested tables are merged."""
     result = dict(values)
     for name, value in overrides.items():
-        nested = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
-        result[name] = {**result[name], **value} if nested else value
+        tables = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = {**result[name], **value} if tables else value
     return result
 
 

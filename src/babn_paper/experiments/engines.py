@@ -1,4 +1,4 @@
-"""Engines, which do the runs of a grid, and the one for processes of this machine."""
+"""Engines, which execute the runs of a grid, and the one for processes of this machine."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do.
+    """A run to execute.
 
     Attributes:
         experiment: The experiment.
@@ -67,11 +67,11 @@ class Job:
 
 
 class Slot(ABC):
-    """Does one run at a time."""
+    """Executes one run at a time."""
 
     @abstractmethod
     def run(self, job: Job) -> str:
-        """Does a run and returns the worker's reply.
+        """Executes a run and returns the worker's reply.
 
         Raises:
             WorkerDiedError: If the worker process dies.
@@ -156,7 +156,7 @@ def one_gpu(number: int) -> dict[str, str]:
 
 
 class LocalSlot(Slot):
-    """Does runs in a worker process, one at a time, and replaces the process if it dies.
+    """Executes runs in a worker process, one at a time, and replaces the process if it dies.
 
     Args:
         cpus: Threads of the process, unless `OMP_NUM_THREADS` is set.
@@ -173,7 +173,7 @@ class LocalSlot(Slot):
         self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the slot)
 
     def run(self, job: Job) -> str:
-        """Does a run and returns the worker's reply."""
+        """Executes a run and returns the worker's reply."""
         if self.process is None:
             self.process = self._start()
         wanted = {"folder": str(job.folder), "experiment": job.experiment.to_dict()}

@@ -23,22 +23,11 @@ from babn_paper.experiments.experiment import (
     Experiment,
     current_names,
 )
-from babn_paper.experiments.naming import RUNS, label, method_of
+from babn_paper.experiments.naming import METHOD_NAMES, RUNS, label, method_of
 from babn_paper.tasks.catalogue import task_names
 
 SWEEPS = BUILT_IN.with_name("sweeps")
 """Folder of the built-in grids."""
-
-METHODS = (
-    "softmax",
-    "va-enum",
-    "va-sample",
-    "bam",
-    "belief",
-    "belief/paper",
-    "belief/default",
-    "belief/released",
-)
 
 KNOWN = {"every", "tasks", "methods", "cells", "search", "seeds"}
 
@@ -95,7 +84,7 @@ def table_grid(table: str, seeds: Sequence[int]) -> Grid:
 def _paper_order(cell: Cell) -> tuple[int, bool, str, int, float]:
     """Sort key: tasks, models and methods in the order of the paper's tables."""
     task, model = task_names().index(cell.values["task"]), str(cell.values["model"])
-    method = METHODS.index(method_of(cell.values))
+    method = list(METHOD_NAMES).index(method_of(cell.values))
     smoothing = cell.values.get("label_smoothing", 0.0)
     return task, "/" in model, model.rpartition("/")[2], method, smoothing
 
@@ -144,9 +133,7 @@ def read_grid(path: Path) -> Grid:
 def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
     """The cells of every task and method."""
     for task, method in itertools.product(_table(values, "tasks"), _table(values, "methods")):
-        fields: dict[str, Any] = {"task": task, "method": method, "seeds": [0]}
-        if "seeds" in values:
-            fields["seeds"] = values["seeds"]
+        fields = {"task": task, "method": method, "seeds": values.get("seeds", [0])}
         for place in (("every",), ("tasks", task), ("methods", method), ("cells", task, method)):
             fields = merged(fields, _table(values, *place))
         for choice in _choices(values, method):
@@ -172,17 +159,13 @@ def _table(values: Any, *place: str) -> dict[str, Any]:
 def _choices(values: Mapping[str, Any], method: str) -> Iterator[dict[str, Any]]:
     """Every combination of the values to try for a method."""
     search = _table(values, "search")
-    of_all = {name: tried for name, tried in search.items() if name not in values["methods"]}
-    of_method, together = search.get(method, {}), [{}]
-    if isinstance(of_method, list):  # fields that are tried together
-        of_method, together = {}, of_method
-        if not together or not all(isinstance(each, Mapping) for each in together):
-            raise ConfigError(
-                f"search.{method}={together!r} is not possible. Give a list of tables."
-            )
-    else:
-        of_method = _table(values, "search", method)
-    lists = flat(merged(of_all, of_method))
+    lists = {name: tried for name, tried in search.items() if name not in values["methods"]}
+    together: Any = search.get(method, {})
+    if not isinstance(together, list):
+        lists, together = merged(lists, _table(values, "search", method)), [{}]
+    if not together or not all(isinstance(each, Mapping) for each in together):
+        raise ConfigError(f"search.{method}={together!r} is not possible. Give a list of tables.")
+    lists = flat(lists)
     for name, tried in lists.items():
         if not isinstance(tried, list) or not tried:
             raise ConfigError(f"search {name}={tried!r} is not possible. Give a list.")
@@ -191,60 +174,17 @@ def _choices(values: Mapping[str, Any], method: str) -> Iterator[dict[str, Any]]
         yield merged(chosen, current_names(fields))
 
 
-FIELDS: Mapping[str, Any] = {
-    "model": "small",
-    "data": "builtin",
-    "steps": 40,
-    "warmup_steps": 4,
-    "batch_size": 16,
-    "learning_rate": 1e-3,
-    "max_length": 64,
-    "precision": "float32",
-    "dropout": -1.0,
-    "classifier_dropout": -1.0,
-    "samples": 4,
-}
-
-
-TRANSLATION: Mapping[str, Any] = {
-    "steps": 100,
-    "batch_size": 32,
-    "learning_rate": 2e-2,
-    "dropout": 0.1,
-    "sizes": {
-        "vocab_size": 250,
-        "embedding_size": 32,
-        "encoder_size": 32,
-        "decoder_size": 64,
-        "attention_size": 32,
-        "layers": 1,
-    },
-    "options": {"beam": 3, "test_limit": 30, "tokenized": False},
-}
-"""Fields that differ for translation."""
-
-VISUAL: Mapping[str, Any] = {
-    "data": "generated",
-    "steps": 60,
-    "learning_rate": 1e-3,
-    "rate_schedule": "linear",
-    "sizes": {},
-    "vectors": "",
-    "max_length": 14,
-}
-"""Fields that differ for visual question answering."""
-
-
 def quick(grid: Grid) -> Grid:
-    """The grid with small models on built-in data."""
-    cells = [replace(cell, values=merged(cell.values, _fields(cell))) for cell in grid.cells]
+    """The grid with small models on built-in data, by the fields of `quick.toml`."""
+    fields = read_values(BUILT_IN.with_name("quick.toml"))
+    cells = [replace(cell, values=merged(cell.values, _quick(cell, fields))) for cell in grid.cells]
     return Grid(grid.name, cells)
 
 
-def _fields(cell: Cell) -> dict[str, Any]:
+def _quick(cell: Cell, fields: Mapping[str, Any]) -> dict[str, Any]:
     model = cell.values["model"]
     if model == TRANSLATOR:
-        return {**FIELDS, **TRANSLATION, "model": model}
+        return {**fields["every"], **fields["translation"], "model": model}
     if model in VISUAL_MODELS:
-        return {**FIELDS, **VISUAL}
-    return {**FIELDS, "model": model} if model in PAIR_MODELS else dict(FIELDS)
+        return {**fields["every"], **fields["visual"]}
+    return {**fields["every"], "model": model if model in PAIR_MODELS else "small"}

@@ -38,7 +38,7 @@ def run_all(
     engine: Engine | None = None,
     retries: int = RETRIES,
 ) -> dict[Path, str]:
-    """Does all unfinished runs and returns the errors of those that failed, by folder.
+    """Executes all unfinished runs and returns the errors of those that failed, by folder.
 
     Finished runs are left unchanged and interrupted ones resume. A failed run does not stop the
     others. A run whose process dies is restarted from its checkpoint. A run that is out of memory
@@ -91,7 +91,7 @@ def _wait(
 
 
 def _work(slot: Slot, queue: "_Queue") -> None:
-    """Does waiting runs in one slot until there are none."""
+    """Executes waiting runs in one slot until there are none."""
     try:
         while (job := queue.take()) is not None:
             try:

@@ -23,7 +23,7 @@ METHOD_NAMES = {
     "mc-dropout": "MC dropout",
     "ensemble": "softmax, ensemble",
 }
-"""Names of the attention methods in tables."""
+"""Names of the attention methods in tables, in the order of the tables."""
 
 
 PRESETS = {

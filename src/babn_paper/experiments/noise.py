@@ -104,8 +104,8 @@ def tune_model(
     source = model_source(model)
     loaded, names = _load_tuned(source, task)
     experiment = own_experiment(task, {**flags, "train": flags["dev"], "model": model}, {})
-    described = find_task(task, _with_names(experiment, names))
     experiment = replace(experiment, options=_with_names(experiment, names))
+    described = find_task(task, experiment.options)
     task_model = TaskModel(
         experiment=experiment,
         task=described,

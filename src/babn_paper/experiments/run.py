@@ -12,7 +12,13 @@ from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.distributed import World, process_group, was_restarted
 from babn_paper.experiments.evaluation import Results, evaluate_model
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.run_folder import RunError, RunFolder, environment, write_json
+from babn_paper.experiments.run_folder import (
+    RunError,
+    RunFolder,
+    environment,
+    replace_folder,
+    write_json,
+)
 from babn_paper.experiments.training import train
 from babn_paper.experiments.training_state import TaskModel, TrainingState, prepare_training
 from babn_paper.tasks.catalogue import find_task
@@ -124,16 +130,15 @@ def _begin(state: TrainingState, place: RunFolder, processes: int) -> None:
 
 
 def save_model(task_model: TaskModel, folder: Path) -> None:
-    """Writes model and tokenizer to a temporary folder and renames it."""
-    temporary = folder.with_name(".model")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
+    """Writes model, tokenizer and checksums."""
+
+    def write(temporary: Path) -> None:
         with quiet():
             task_model.model.save_pretrained(temporary)  # type: ignore[operator]
             task_model.tokenizer.save_pretrained(temporary)
         note_files(temporary)
+
+    try:
+        replace_folder(folder, write)
     except Exception as error:  # transformers reports a full disk by many exception types
-        shutil.rmtree(temporary, ignore_errors=True)
         raise StorageError.of(folder, error) from error
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.rename(folder)

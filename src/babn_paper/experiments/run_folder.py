@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -243,6 +243,19 @@ class RunFolder:
 def _is_left_over(name: str) -> bool:
     """Whether a file may be left by a process that was killed before its run started."""
     return name in (LOCK, HOLDER, TRACE) or (name.startswith(".") and name.endswith(PARTIAL))
+
+
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Writes a temporary folder and renames it, so that the folder is always complete."""
+    temporary = folder.with_name(f".{folder.name}{PARTIAL}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        write(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)  # frees disk space
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -1,4 +1,4 @@
-"""A worker process that does runs one after the other, as its parent process requests.
+"""A worker process that executes runs one after another, as its parent process requests.
 
 Reads runs from standard input, one JSON object with folder and experiment per line, and replies to
 each with one line: empty for a finished run, or the error. When the parent process ends, the
@@ -33,7 +33,7 @@ OUT_OF_MEMORY = "out of memory; a smaller batch_size, max_length or number of sa
 
 
 def work(parent: int) -> None:
-    """Does the requested runs until standard input is closed.
+    """Executes the requested runs until standard input is closed.
 
     Args:
         parent: Process id of the parent.
@@ -51,7 +51,7 @@ def work(parent: int) -> None:
 
 
 def do_run(experiment: Experiment, folder: Path) -> str:
-    """Does or resumes a run and returns its error message, or an empty string."""
+    """Executes or resumes a run and returns its error message, or an empty string."""
     os.environ.pop("WORLD_SIZE", None)  # a run of a grid has a single process
     # The command recorded in environment.json is the one that does this run alone.
     sys.argv[1:] = ["train", f"{folder}/experiment.toml", "--out", str(folder), "--resume"]

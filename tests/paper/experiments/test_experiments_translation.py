@@ -16,7 +16,7 @@ from babn_paper.experiments.config_files import BUILT_IN, read_experiment
 from babn_paper.experiments.engines import Job
 from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.file_translation import TranslationSettings, translate_file
+from babn_paper.experiments.file_translation import translate_file
 from babn_paper.experiments.grids import quick, table_grid
 from babn_paper.experiments.log import read_log
 from babn_paper.experiments.records import collect
@@ -204,8 +204,8 @@ def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, method: st
     for batch in (1, 4):
         out = tmp_path / f"{batch}.jsonl"
         # Two beams of a model that has learnt little may differ by less than rounding.
-        settings = TranslationSettings(samples=3, batch=batch, json=True, beam=1)
-        translate_file(runs / f"translation-{method}/seed-0", file, out, settings)
+        run = runs / f"translation-{method}/seed-0"
+        translate_file(run, file, out, samples=3, batch=batch, as_json=True, beam=1)
         found.append([json.loads(line) for line in out.read_text().splitlines()])
     for one, other in zip(found[0], found[1], strict=True):
         assert one["translation"] == other["translation"]

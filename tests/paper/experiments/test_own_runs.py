@@ -46,7 +46,7 @@ def run(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_keeps_its_classes(run: Path, flags: list[str]) -> None:
+def test_a_run_keeps_its_classes(run: Path) -> None:
     experiment = RunFolder(run).experiment()
     assert experiment.options["classes"] == ["leave, it", "love it", "so-so"]
     assert experiment.settings == {"noise_over": "keys"}
