@@ -23,9 +23,6 @@ HIDDEN = (
 TEXTS, LONG = ("task", "model", "attention", MODE), "attention"
 """Columns of text, and the one that takes the remaining width."""
 
-SEPARATOR, LINE_SEPARATOR = " / ", " /\n"
-"""Separators of the numbers in a cell, on one line and on several lines."""
-
 GAP = 2
 """Spaces between columns."""
 
@@ -67,8 +64,6 @@ def fitted(table: Table, width: int) -> TerminalTable:
     for name in kept:
         side: Literal["left", "right"] = "left" if name in TEXTS else "right"
         made.add_column(name, justify=side, width=given[name], overflow="fold")
-        if any(len(cell) > given[name] for cell in cells[name]) and name not in TEXTS:
-            cells[name] = [cell.replace(SEPARATOR, LINE_SEPARATOR) for cell in cells[name]]
     for i in range(len(rows)):
         made.add_row(*(cells[name][i] for name in kept))
     return made
@@ -89,7 +84,7 @@ def _least_needed(kept: Sequence[str], cells: Mapping[str, Sequence[str]]) -> st
 
 def _least_width(name: str, cells: Sequence[str]) -> int:
     """The width of the longest word of a column of text, or of the longest number."""
-    numbers = "\n".join(cells).replace(SEPARATOR, LINE_SEPARATOR).split("\n")
+    numbers = "\n".join(cells).replace(" / ", " /\n").split("\n")
     words = " ".join(cells).split() if name in TEXTS else numbers
     return max(map(len, [*name.split(), *words]))
 
