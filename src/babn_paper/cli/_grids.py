@@ -10,9 +10,9 @@ from rich.console import Console
 from babn.cli._errors import CommandError
 from babn.cli._terminal import Bars
 from babn_paper.cli._terminal import fitted, make_console
-from babn_paper.experiments.engines import Engine
+from babn_paper.experiments.engines import Engine, Job
 from babn_paper.experiments.grids import Grid
-from babn_paper.experiments.jobs import RETRIES, Job, run_all
+from babn_paper.experiments.jobs import RETRIES, run_all
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.result_pages import main_table, write_results
 
