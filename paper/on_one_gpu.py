@@ -99,7 +99,7 @@ def restore(grid: Path, known: Path, data: str) -> None:
             and folder.state == "absent"
         ):
             experiment = Experiment.from_dict({**record.experiment, "data": data})
-            folder.begin(experiment, record.environment.get("command", ""))
+            folder.begin(experiment)
             write_json(folder.environment, record.environment)
             write_json(folder.results, record.results)
 

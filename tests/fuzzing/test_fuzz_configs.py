@@ -19,7 +19,7 @@ from babn_paper.experiments.config_files import (
 )
 from babn_paper.experiments.experiment import Experiment, field_types
 from babn_paper.experiments.grids import read_grid
-from babn_paper.experiments.naming import command, run_path
+from babn_paper.experiments.naming import run_path
 
 TINY: dict[str, Any] = {"task": "mrpc", "model": "small", "data": "builtin"}
 GRID = """seeds = [0, 1]
@@ -45,7 +45,7 @@ fields = st.one_of(st.sampled_from(sorted(field_types())), texts)
 def read(path: Path) -> Experiment | None:
     found = result_or_error(lambda: read_experiment(path), str(path))
     if found is not None:
-        write_experiment(found, path, "again")
+        write_experiment(found, path)
         assert repr(read_experiment(path)) == repr(found)
     return found
 
@@ -91,7 +91,6 @@ def test_overrides_of_any_content(names: list[str], value: str, tmp_path: Path) 
         made = Experiment.from_dict(merged(TINY, overrides))
         folder = run_path(Path("config.toml"), overrides, made.seed, tmp_path)
         assert folder.resolve().is_relative_to(tmp_path.resolve())
-        command("config.toml", overrides)
 
     result_or_error(work)
 

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from babn.cli._errors import CommandError
 from babn.cli._terminal import Bars
-from babn_paper.cli._terminal import fitted
-from babn_paper.experiments.engines import Engine
+from babn_paper.cli._terminal import fitted, make_console
+from babn_paper.experiments.engines import Engine, Job
 from babn_paper.experiments.grids import Grid
-from babn_paper.experiments.jobs import RETRIES, Job, run_all
+from babn_paper.experiments.jobs import RETRIES, run_all
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.result_pages import main_table, write_results
 
@@ -38,10 +38,9 @@ def run_grids(
         engine: Executes the runs; by default on this machine.
         retries: How often a run is restarted after its process has died.
     """
-    console = Console(highlight=False)
+    console = make_console()
     wanted = {word: grid.jobs(overrides, under) for word, grid in grids.items()}
     everything = [job for of_grid in wanted.values() for job in of_grid]
-    check_jobs(jobs)
     failed = {} if show else run_missing(console, everything, jobs, engine, retries)
     for word, grid in grids.items():
         others = set(grids) - {word}
@@ -49,14 +48,8 @@ def run_grids(
         records = collect(wanted[word])
         page = write_results(records, under / grid.name, grid.name, command)
         console.print(fitted(main_table(records), console.width))
-        console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
+        console.print(f"{page}, with LaTeX, CSV and JSON beside it")
     raise_if_failed(failed, len(everything))
-
-
-def check_jobs(jobs: int) -> None:
-    """Raises unless the number of jobs is positive."""
-    if jobs < 1:
-        raise CommandError(f"--jobs {jobs} is not possible. Give a positive whole number.")
 
 
 def run_missing(
@@ -92,7 +85,7 @@ def run_figure(
     """Draws Figure 3 from the first BABN run of a grid, which is done first if it is missing."""
     from babn_paper.visual.question import QuestionSettings, figure3, load_run
 
-    console = Console(highlight=False)
+    console = make_console()
     job = next(job for job in grid.jobs(overrides, under) if job.experiment.method == "belief")
     raise_if_failed(run_missing(console, [job], 1), 1)
     settings = QuestionSettings(samples=job.experiment.samples)
@@ -101,5 +94,5 @@ def run_figure(
         under / "figure3",
         settings,
         numbers,
-        lambda line: console.print(line, markup=False, soft_wrap=True),
+        console.print,
     )

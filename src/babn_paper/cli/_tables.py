@@ -1,6 +1,5 @@
 """Makes the paper's tables from the command line, and one report of all of them."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,30 +12,28 @@ from rich.text import Text
 from babn.cli._errors import CommandError
 from babn.cli._terminal import Bars, plain_table
 from babn.errors import ConfigError, MissingExtraError, one_line
-from babn.evaluation.html_pages import check_target
 from babn_paper.attacks.attack_run import attack_many
 from babn_paper.attacks.attack_table import TASKS, attack_table, descriptions, write_attack_table
 from babn_paper.attacks.plan import RECIPES, Recipe
 from babn_paper.attacks.textattack_attacker import check_installed
 from babn_paper.attacks.tiny_resources import write_tiny_resources
 from babn_paper.cli._grids import (
-    check_jobs,
     question_numbers,
     raise_if_failed,
     run_figure,
     run_grids,
     run_missing,
 )
+from babn_paper.cli._terminal import make_console
 from babn_paper.experiments.grids import Grid, quick, select_tasks, table_grid
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.result_pages import (
-    AUTHOR,
-    PAGE,
     Section,
     circumstances,
     main_table,
     write_report,
 )
+from babn_paper.experiments.run_folder import invoked_command
 
 ATTACKS, FIGURE = "table3", "figure3"
 
@@ -121,14 +118,13 @@ def make_table(table: str, request: Request, only: str | None = None) -> None:
 
 def make_attack_table(request: Request, grid: Grid) -> None:
     """Trains the missing models of a grid, attacks each by every recipe and writes the table."""
-    console = Console(highlight=False)
+    console = make_console()
     jobs = grid.jobs(request.overrides, request.under)
     runs, out = [job.folder for job in jobs], request.under / ATTACKS
     if request.show:
         print_attack_table(console, [run for run in runs if run.is_dir()], out)
         return
     check_installed()
-    check_jobs(request.jobs)
     # The table of the grid is not written, since these are only some of its tasks.
     raise_if_failed(run_missing(console, jobs, request.jobs), len(runs))
     examples, resources = request.attack_settings
@@ -156,19 +152,19 @@ def attack_and_tabulate(
 def print_attack_table(console: Console, runs: Sequence[Path], out: Path) -> None:
     """Prints and writes the table of attacks on runs."""
     found = descriptions(runs)
-    page = write_attack_table(found, out, " ".join(["babn", *sys.argv[1:]]))
+    page = write_attack_table(found, out, invoked_command())
     table = attack_table(found)
     console.print(plain_table(table.columns, table.rows, texts=3))
-    console.print(f"{page}, with LaTeX, CSV and JSON beside it", markup=False, soft_wrap=True)
+    console.print(f"{page}, with LaTeX, CSV and JSON beside it")
 
 
 def make_all(request: Request, only: str | None) -> None:
     """Makes every table and the report; a table that fails does not stop the others."""
     tables = _parse_only(only)
-    _check(tables, request)
+    for table in tables:  # validates the overrides before any run starts
+        request.grid(table).jobs(request.overrides, request.under)
     folder = request.under / NAME
-    check_target(folder, PAGE, AUTHOR, force=False)
-    console = Console(highlight=False)
+    console = make_console()
     failures: dict[str, str] = {}
     for table in tables:
         reason = "" if request.show else _skipped(table)
@@ -177,10 +173,10 @@ def make_all(request: Request, only: str | None) -> None:
             failures |= {table: reason} if reason else {}
         sections = [_section(each, request, failures) for each in tables]
         # Written after every table, so that an interrupted command leaves a report.
-        page = write_report(sections, folder, " ".join(["babn", *sys.argv[1:]]), request.quick)
+        page = write_report(sections, folder, invoked_command(), request.quick)
     for section in sections:
-        console.print(f"{section.title}: {section.state}", markup=False, soft_wrap=True)
-    console.print(f"{page}, with RESULTS.md beside it", markup=False, soft_wrap=True)
+        console.print(f"{section.title}: {section.state}")
+    console.print(str(page))
     if failures:
         reasons = " ".join(f"{table}: {reason}" for table, reason in failures.items())
         raise CommandError(f"{len(failures)} of {len(tables)} tables are incomplete. {reasons}")
@@ -193,13 +189,6 @@ def _parse_only(only: str | None) -> list[str]:
     if unknown := [name for name in names if name not in TITLES]:
         raise ConfigError(f"--only {unknown[0]} is not a table. Choose from {', '.join(TITLES)}.")
     return [table for table in TITLES if table in names]
-
-
-def _check(tables: Sequence[str], request: Request) -> None:
-    """Validates the options of all tables before any run starts."""
-    check_jobs(request.jobs)
-    for table in tables:
-        request.grid(table).jobs(request.overrides, request.under)
 
 
 def _skipped(table: str) -> str:
@@ -221,9 +210,9 @@ def _try(table: str, request: Request, console: Console) -> str:
         make_table(table, request)
     except Exception as error:
         reason = one_line(error)
-        console.print(Text(f"{table}: {reason}", style="red"), soft_wrap=True)
+        console.print(Text(f"{table}: {reason}", style="red"))
         return reason
-    console.print(f"{table}: {time.monotonic() - start:.0f} s", markup=False)
+    console.print(f"{table}: {time.monotonic() - start:.0f} s")
     return ""
 
 

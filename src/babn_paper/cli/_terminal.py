@@ -23,9 +23,6 @@ HIDDEN = (
 TEXTS, LONG = ("task", "model", "attention", MODE), "attention"
 """Columns of text, and the one that takes the remaining width."""
 
-SEPARATOR, LINE_SEPARATOR = " / ", " /\n"
-"""Separators of the numbers in a cell, on one line and on several lines."""
-
 GAP = 2
 """Spaces between columns."""
 
@@ -34,6 +31,11 @@ SIGNS = " .:-=+*#%@"
 
 ALPHA = 0.05
 """Significance level of the agreement of samples."""
+
+
+def make_console(**settings: Any) -> Console:
+    """A console that prints lines unchanged; with settings of rich."""
+    return Console(highlight=False, markup=False, soft_wrap=True, **settings)
 
 
 def fitted(table: Table, width: int) -> TerminalTable:
@@ -62,8 +64,6 @@ def fitted(table: Table, width: int) -> TerminalTable:
     for name in kept:
         side: Literal["left", "right"] = "left" if name in TEXTS else "right"
         made.add_column(name, justify=side, width=given[name], overflow="fold")
-        if any(len(cell) > given[name] for cell in cells[name]) and name not in TEXTS:
-            cells[name] = [cell.replace(SEPARATOR, LINE_SEPARATOR) for cell in cells[name]]
     for i in range(len(rows)):
         made.add_row(*(cells[name][i] for name in kept))
     return made
@@ -84,7 +84,7 @@ def _least_needed(kept: Sequence[str], cells: Mapping[str, Sequence[str]]) -> st
 
 def _least_width(name: str, cells: Sequence[str]) -> int:
     """The width of the longest word of a column of text, or of the longest number."""
-    numbers = "\n".join(cells).replace(SEPARATOR, LINE_SEPARATOR).split("\n")
+    numbers = "\n".join(cells).replace(" / ", " /\n").split("\n")
     words = " ".join(cells).split() if name in TEXTS else numbers
     return max(map(len, [*name.split(), *words]))
 
@@ -97,14 +97,12 @@ def _is_shown(name: str, cells: Sequence[str]) -> bool:
 def print_results(console: Console, results: dict[str, Any], experiment: Experiment) -> None:
     """Prints all measures of a run, with a table for each part and a column for each mode."""
     for part, modes in results["measures"].items():
-        console.print(f"\n{experiment.task}, {part}", markup=False)
+        console.print(f"\n{experiment.task}, {part}")
         console.print(_measures_table(modes, results["scores"], experiment.paper))
         if types := type_rows(next(iter(modes.values()), {})):
             console.print("", _types_table(modes, types), sep="\n")
     if classes := experiment.options.get("classes"):
-        console.print(
-            f"classes: {', '.join(map(repr, classes))}", style="dim", markup=False, soft_wrap=True
-        )
+        console.print(f"classes: {', '.join(map(repr, classes))}", style="dim")
     seconds = results["seconds_per_step"]
     console.print(
         f"{results['parameters']:,} parameters, {results['steps']} steps"
@@ -138,22 +136,22 @@ def _types_table(modes: dict[str, dict[str, float]], types: dict[str, list[str]]
 
 def print_answer(console: Console, answer: VisualAnswer) -> None:
     """Prints the most probable answers, their uncertainty and the attention maps."""
-    console.print(answer.question, style="bold", markup=False)
+    console.print(answer.question, style="bold")
     for note in answer.notes:
-        console.print(note, style="yellow", markup=False)
+        console.print(note, style="yellow")
     console.print(_answers(answer))
-    console.print(_certainty(answer), markup=False)
+    console.print(_certainty(answer))
     weights = answer.word_weights.mean[0, 0, 0].tolist()
     spread = answer.word_weights.relative_std[0, 0, 0].tolist()
     words = [
         f"{word} {weight:.2f} (±{100 * std:.0f} %)"
         for word, weight, std in zip(answer.words, weights, spread, strict=False)
     ]
-    console.print(f"Attention of the regions to the words: {', '.join(words)}", markup=False)
+    console.print(f"Attention of the regions to the words: {', '.join(words)}")
     if isinstance(answer.boxes, tuple):
-        console.print("Attention to the regions, darker for larger weights:", markup=False)
+        console.print("Attention to the regions, darker for larger weights:")
         for line in _grid(answer, answer.boxes):
-            console.print(f"  {line}", markup=False)
+            console.print(f"  {line}")
 
 
 def _answers(answer: VisualAnswer) -> TerminalTable:

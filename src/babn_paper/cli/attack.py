@@ -42,13 +42,12 @@ def attack(
         jobs: Number of parallel attacks.
         out: Folder for the table of several attacks.
     """
-    from rich.console import Console
-
     from babn.cli._terminal import Bars
     from babn_paper.attacks.attack_run import attack as attack_run
     from babn_paper.attacks.attack_run import parse_recipes
     from babn_paper.attacks.plan import parse_threats
     from babn_paper.cli._tables import attack_and_tabulate
+    from babn_paper.cli._terminal import make_console
 
     recipes = parse_recipes(recipe)
     parse_threats(threat)
@@ -62,7 +61,7 @@ def attack(
         "resources": resources,
         "overwrite": overwrite,
     }
-    console = Console(highlight=False)
+    console = make_console()
     if len(runs) > 1 or len(recipes) > 1:
         attack_and_tabulate(console, runs, recipes, jobs, out, **settings)
         return
@@ -81,6 +80,6 @@ def _print(console: Any, attacked: list[Any]) -> None:
     rows = [[name, *(values.get(name, "") for values in shown.values())] for name in names]
     console.print(plain_table(["threat", *shown], rows))
     for kind, text in resource_lines(attacked[0].folder.describe()["identity"]):
-        console.print(f"{kind}: {text}", style="dim", markup=False, soft_wrap=True)
+        console.print(f"{kind}: {text}", style="dim")
     for each in attacked:
-        console.print(f"page: {each.folder.page}", markup=False, soft_wrap=True)
+        console.print(f"page: {each.folder.page}")

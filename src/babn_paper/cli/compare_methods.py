@@ -51,11 +51,10 @@ def compare_methods(
         out: Folder for results and trained models.
         quick: Try it out: few texts, one epoch, few samples and members.
     """
-    from rich.console import Console
-
     from babn.cli._terminal import Bars
     from babn.files import replace_text
     from babn.validation import check_count
+    from babn_paper.cli._terminal import make_console
     from babn_paper.experiments.config_files import parse_overrides
     from babn_paper.method_comparison.method_catalogue import find_methods, is_installed
     from babn_paper.method_comparison.own_text_comparison import OwnTextComparison
@@ -70,11 +69,11 @@ def compare_methods(
         "label": label,
         "model": model,
     }
-    console = Console(highlight=False)
+    console = make_console()
     methods = find_methods(method or ["post-hoc", "ensembles", "trained"])
     missing = [] if method else [each for each in methods if not is_installed(each)]
     for each in missing:
-        console.print(f"{each.name}: its package is not installed", markup=False)
+        console.print(f"{each.name}: its package is not installed")
     comparison = OwnTextComparison.of(
         flags,
         parse_overrides(set_),
@@ -93,5 +92,5 @@ def compare_methods(
     table = comparison.table(results)
     replace_text(out / "METHODS.md", f"{table.markdown()}\n{table.caption}\n")
     replace_text(out / "methods.csv", table.csv())
-    console.print(f"{table.markdown()}\n{table.caption}", markup=False, soft_wrap=True)
-    console.print(f"{out / 'METHODS.md'}, {out / 'methods.csv'}", markup=False, soft_wrap=True)
+    console.print(f"{table.markdown()}\n{table.caption}")
+    console.print(f"{out / 'METHODS.md'}, {out / 'methods.csv'}")

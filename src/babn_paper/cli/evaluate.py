@@ -25,14 +25,12 @@ def evaluate(
         data: Source of other test data: a folder, builtin or hub.
         parts: Parts of the data, separated by commas, such as test or noisy=2.
     """
-    from rich.console import Console
-
     from babn.cli._terminal import Bars
-    from babn_paper.cli._terminal import print_results
+    from babn_paper.cli._terminal import make_console, print_results
     from babn_paper.experiments import evaluation
     from babn_paper.experiments.run_folder import RunFolder
 
-    console = Console(highlight=False)
+    console = make_console()
     chosen = [part.strip() for part in parts.split(",")] if parts else []
     if again or samples is not None or dropout or data is not None or chosen:
         with Bars(console) as bars:

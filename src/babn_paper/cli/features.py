@@ -27,11 +27,11 @@ def features(
         size: Height and width that images are resized to.
         batch: Images in a batch.
     """
-    import torch
-    from rich.console import Console
-
     from babn.cli._errors import CommandError
     from babn.cli._terminal import Bars
+    from babn.validation import check_count
+    from babn_paper.cli._terminal import make_console
+    from babn_paper.experiments.training_state import default_device
     from babn_paper.visual.feature_extraction import (
         ExtractionSettings,
         extract,
@@ -43,16 +43,14 @@ def features(
             "--weights is missing. Give a file, default for torchvision's download, or none for "
             "random weights."
         )
-    if batch < 1:
-        raise CommandError(f"--batch {batch} is not possible. Give a positive whole number.")
+    check_count("batch", batch)
     shape = _parse_size(size)
     network = torchvision_backbone(backbone, weights)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = ExtractionSettings(shape, batch, device)
-    console = Console(highlight=False)
+    settings = ExtractionSettings(shape, batch, default_device())
+    console = make_console()
     with Bars(console) as bars:
         count = extract(images, out, network, settings, bars)
-    console.print(f"Features of {count} images: {out}", markup=False, soft_wrap=True)
+    console.print(f"Features of {count} images: {out}")
 
 
 def _parse_size(size: str) -> tuple[int, int]:

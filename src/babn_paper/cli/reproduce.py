@@ -43,18 +43,18 @@ def reproduce(
             resources are made by default.
     """
     from babn.cli._errors import CommandError
-    from babn.errors import nearest
+    from babn.validation import check_count
     from babn_paper.cli._tables import NAME, TITLES, Request, make_all, make_table
     from babn_paper.experiments.config_files import parse_overrides
 
     if table not in (*TITLES, NAME):
         known = f"Tables: {', '.join([*TITLES, NAME])}."
-        guess = nearest(table, [*TITLES, NAME], "")
-        raise CommandError(" ".join(filter(None, [f"table {table!r} is not known.", guess, known])))
+        raise CommandError(f"table {table!r} is not known. {known}")
     if quick:
         seeds = min(seeds, 1 if table == NAME else 2)
     if jobs is None:  # small models are fastest on one thread each
         jobs = min(os.cpu_count() or 1, 4) if quick else 1
+    check_count("jobs", jobs)
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
     request = Request(seeds, jobs, overrides, out, quick, show, examples, resources)
     if table == NAME:

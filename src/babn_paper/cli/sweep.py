@@ -46,19 +46,19 @@ def sweep(
         show: Collect existing results only.
     """
     from babn.validation import check_at_least
-    from babn_paper.cli._grids import check_jobs, run_grids
-    from babn_paper.experiments.config_files import parse_overrides
+    from babn_paper.cli._grids import run_grids
+    from babn_paper.experiments.config_files import parse_overrides, split_settings
     from babn_paper.experiments.engines import Resources, make_engine
     from babn_paper.experiments.grids import find_grid, read_grid
 
     found = {name: read_grid(find_grid(name)) for name in grids}
     check_names(found)
     overrides = parse_overrides(set_) | ({} if data is None else {"data": data})
-    check_jobs(jobs)
     check_at_least("retries", retries, 0)
     resources = Resources(jobs=jobs, cpus=cpus, gpus=gpus)
     logs = out / next(iter(found.values())).name / "jobs"
-    made = make_engine("local" if show else engine, resources, logs, parse_pairs(slurm))
+    options = dict(split_settings("--slurm", slurm))
+    made = make_engine("local" if show else engine, resources, logs, options)
     try:
         run_grids(found, overrides, out, jobs=jobs, show=show, engine=made, retries=retries)
     finally:
@@ -74,14 +74,3 @@ def check_names(grids: "Mapping[str, Grid]") -> None:
         other = by_name.setdefault(grid.name, word)
         if other != word:
             raise CommandError(f"{other} and {word} have the same name. Rename one of the files.")
-
-
-def parse_pairs(values: list[str]) -> dict[str, str]:
-    """Parses `NAME=VALUE` strings."""
-    from babn.cli._errors import CommandError
-
-    pairs = [value.partition("=") for value in values]
-    for name, sign, value in pairs:
-        if not name or not sign or not value:
-            raise CommandError(f"--slurm {name}{sign}{value} is not possible. Give NAME=VALUE.")
-    return {name: value for name, _, value in pairs}

@@ -1,10 +1,7 @@
 """`babn train`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-if TYPE_CHECKING:
-    from babn_paper.experiments.experiment import Experiment
+from typing import Annotated
 
 Column = Annotated[str | None, "COLUMN"]
 File = Annotated[str | None, "FILE"]
@@ -70,13 +67,19 @@ def train(
         resume: Resume an unfinished run; does nothing if it is finished.
         overwrite: Replace an existing run.
     """
-    from rich.console import Console
-
     from babn.cli._errors import CommandError
     from babn.cli._terminal import Bars
-    from babn_paper.cli._terminal import print_results
-    from babn_paper.experiments.config_files import describe_data, parse_overrides
+    from babn_paper.cli._terminal import make_console, print_results
+    from babn_paper.experiments.config_files import (
+        describe_data,
+        find_config,
+        own_experiment,
+        own_name,
+        parse_overrides,
+        read_experiment,
+    )
     from babn_paper.experiments.distributed import process_group
+    from babn_paper.experiments.naming import run_path
     from babn_paper.experiments.run import interrupted, run
 
     overrides = parse_overrides(set_) | ({} if seed is None else {"seed": seed})
@@ -99,50 +102,22 @@ def train(
     if task:
         if data is not None:
             raise CommandError("--data does not apply to --task. Name the data with --train.")
-        experiment, folder, heading = _own(task, flags, overrides)
+        experiment = own_experiment(task, flags, overrides)
+        path = Path(own_name(task, train or ""))
     else:
         if wrong := next((name for name, value in flags.items() if value is not None), None):
             raise CommandError(f"--{wrong.replace('_', '-')} needs --task. Leave it out.")
         overrides |= {} if data is None else {"data": data}
-        experiment, folder, heading = _configured(config, overrides)
-    place = Path(out) if out else folder
+        path = find_config(config)
+        experiment = read_experiment(path, overrides)
+    place = Path(out) if out else run_path(path, overrides, experiment.seed)
     with process_group() as world:
-        console = Console(highlight=False, quiet=not world.is_rank_zero)
+        console = make_console(quiet=not world.is_rank_zero)
         for line in (*describe_data(experiment), f"run folder: {place}"):
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line)
         try:
             with Bars(console) as bars:
-                results = run(
-                    experiment,
-                    place,
-                    resume=resume,
-                    overwrite=overwrite,
-                    heading=heading,
-                    progress=bars,
-                )
+                results = run(experiment, place, resume=resume, overwrite=overwrite, progress=bars)
         except KeyboardInterrupt as error:
             raise interrupted(place) from error
     print_results(console, results, experiment)
-
-
-def _configured(config: str, overrides: dict[str, Any]) -> tuple["Experiment", Path, str]:
-    """The experiment of a configuration, its folder and its command."""
-    from babn_paper.experiments.config_files import find_config, read_experiment
-    from babn_paper.experiments.naming import command, run_path
-
-    path = find_config(config)
-    experiment = read_experiment(path, overrides)
-    folder = run_path(path, overrides, experiment.seed)
-    return experiment, folder, command(config, overrides)
-
-
-def _own(
-    task: str, flags: dict[str, str | None], overrides: dict[str, Any]
-) -> tuple["Experiment", Path, str]:
-    """The experiment that flags describe, its folder and its command."""
-    from babn_paper.experiments.config_files import own_experiment, own_name
-    from babn_paper.experiments.naming import command, run_path
-
-    experiment = own_experiment(task, flags, overrides)
-    folder = run_path(Path(own_name(task, flags["train"] or "")), overrides, experiment.seed)
-    return experiment, folder, command("", overrides, {"task": task, **flags})

@@ -33,18 +33,27 @@ def translate(
         json: Write a JSON object per line, with the uncertainty of the sentence and of each word.
         overwrite: Replace an existing output file.
     """
-    from rich.console import Console
-
     from babn.cli._terminal import Bars
-    from babn_paper.experiments.file_translation import TranslationSettings, translate_file
+    from babn_paper.cli._terminal import make_console
+    from babn_paper.experiments.file_translation import translate_file
 
     ending = ".translated.jsonl" if json else ".translated"
     target = Path(out) if out else file.with_name(file.name + ending)
-    settings = TranslationSettings(samples=samples, beam=beam, batch=batch, seed=seed, json=json)
-    console = Console(highlight=False, stderr=True)
+    console = make_console(stderr=True)
     with Bars(console) as bars:
-        done = translate_file(run, file, target, settings, overwrite=overwrite, progress=bars)
+        done = translate_file(
+            run,
+            file,
+            target,
+            samples=samples,
+            beam=beam,
+            batch=batch,
+            seed=seed,
+            as_json=json,
+            overwrite=overwrite,
+            progress=bars,
+        )
     notes = [f"wrote {done.lines} lines to {target}"]
     notes += [f"{done.empty} of them empty"] if done.empty else []
     notes += [f"{done.cut} truncated"] if done.cut else []
-    console.print(", ".join(notes), markup=False, soft_wrap=True)
+    console.print(", ".join(notes))

@@ -49,16 +49,14 @@ def tune_noise(
         samples: Samples of attention; by default as in the run.
         part: For a run, the part of its data to fit to.
     """
-    from rich.console import Console
-
     from babn.cli._errors import CommandError
     from babn.cli._terminal import Bars
-    from babn_paper.cli._terminal import print_results
+    from babn_paper.cli._terminal import make_console, print_results
     from babn_paper.experiments.evaluation import evaluate
     from babn_paper.experiments.noise import tune_model, tune_run
     from babn_paper.experiments.run_folder import RunFolder
 
-    console = Console(highlight=False)
+    console = make_console()
     given = {"dev": dev, "test": test, "text": text, "text_pair": text_pair, "label": label}
     given["choices"] = choices
     shown = console.is_terminal
@@ -71,14 +69,12 @@ def tune_noise(
     else:
         found, examples = tune_model(model, out, task, given, samples=samples, progress=shown)
     run = Path(out or model)
-    console.print(str(found), markup=False)
+    console.print(str(found))
     fitted = f"noise level {found.level:.3g} and temperature {found.chosen.temperature:.3g}"
     if found.chosen.residual is not None:
         fitted = f"noise level {found.level:.3g} and residual {found.chosen.residual:.3g}"
     console.print(
-        f"{fitted}, fitted to {examples} examples of {part}; saved in {RunFolder(run).model}",
-        markup=False,
-        soft_wrap=True,
+        f"{fitted}, fitted to {examples} examples of {part}; saved in {RunFolder(run).model}"
     )
     if not found.level:
         console.print(

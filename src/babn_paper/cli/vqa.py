@@ -29,10 +29,8 @@ def vqa(
         seed: Seed of samples and noise.
         out: File for a figure: .png, .svg or .pdf.
     """
-    from rich.console import Console
-
     from babn.cli._errors import CommandError
-    from babn_paper.cli._terminal import print_answer
+    from babn_paper.cli._terminal import make_console, print_answer
     from babn_paper.visual.question import (
         QuestionSettings,
         answer_example,
@@ -53,7 +51,7 @@ def vqa(
     else:
         assert example is not None
         answer = answer_example(task_model, read_questions(task_model), example, settings)
-    console = Console(highlight=False)
+    console = make_console()
     print_answer(console, answer)
     if out is not None:
-        console.print(f"Figure: {save_figure(answer, Path(out))}", markup=False, soft_wrap=True)
+        console.print(f"Figure: {save_figure(answer, Path(out))}")

@@ -14,11 +14,9 @@ def vqa_demo(
         quick: Train for a few seconds only, as a smoke test.
         force: Write into the folder even if it holds other files.
     """
-    from rich.console import Console
-
     from babn.cli._terminal import Bars, plain_table
     from babn.cli.version import versions
-    from babn_paper.cli._terminal import print_answer
+    from babn_paper.cli._terminal import make_console, print_answer
     from babn_paper.visual.visual_demo import (
         COLUMNS,
         PAGE,
@@ -29,7 +27,7 @@ def vqa_demo(
         write,
     )
 
-    console = Console(highlight=False)
+    console = make_console()
     prepare(out, force)
     console.print("Two small models learn to answer questions about images of shapes: one with")
     console.print("softmax attention, one with BABN. Then both are tested on noisy images.\n")
@@ -39,11 +37,7 @@ def vqa_demo(
     console.print("Percentages, without noise on image features and with noise of variance 5:\n")
     columns = ["attention", "noise", *COLUMNS.values()]
     console.print(plain_table(columns, table_rows(outcome), texts=2))
-    console.print(f"\n{finding(outcome)}\n", markup=False)
+    console.print(f"\n{finding(outcome)}\n")
     print_answer(console, outcome.answers[0][1])
-    console.print(f"\nPage with figures: {out / PAGE}", markup=False, soft_wrap=True)
-    console.print(
-        f"Next: babn vqa {out / 'runs' / 'belief'} --example 3 --out answer.png",
-        markup=False,
-        soft_wrap=True,
-    )
+    console.print(f"\nPage with figures: {out / PAGE}")
+    console.print(f"Next: babn vqa {out / 'runs' / 'belief'} --example 3 --out answer.png")

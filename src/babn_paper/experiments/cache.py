@@ -41,8 +41,13 @@ def cache_path(
     # Truncation and padding are state of earlier calls.
     words = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
     content = [VERSION, task, part.fingerprint, max_length, training, words]
+    return cached_file(f"{task}-{part.name}", content, ".safetensors")
+
+
+def cached_file(name: str, content: list[Any], suffix: str) -> Path:
+    """The cache file of something that is determined by `content`."""
     digest = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
-    return cache_folder() / f"{task}-{part.name}-{digest}.safetensors"
+    return cache_folder() / f"{name}-{digest}{suffix}"
 
 
 def cache_folder() -> Path:

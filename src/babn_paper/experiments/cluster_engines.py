@@ -5,13 +5,23 @@ import shutil
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from babn.errors import ConfigError, import_extra, one_line
-from babn_paper.experiments.engines import Engine, LocalSlot, Resources, Slot, WorkerDiedError
+from babn_paper.experiments.engines import (
+    Engine,
+    Job,
+    LocalSlot,
+    Resources,
+    Slot,
+    WorkerDiedError,
+)
+from babn_paper.experiments.experiment import Experiment
 
 
 class RayEngine(Engine):
@@ -60,7 +70,7 @@ def _share(name: str, wanted: float | None, there: float, jobs: int) -> float:
 
 
 class RaySlot(Slot):
-    """Does runs in an actor and replaces the actor if it dies.
+    """Executes runs in an actor, which is a `LocalSlot`, and replaces the actor if it dies.
 
     Args:
         ray: The `ray` package.
@@ -71,19 +81,20 @@ class RaySlot(Slot):
         self.ray, self.options = ray, options
         self.actor: Any = None
 
-    def run(self, folder: Path) -> str:
-        """Does the run prepared in a folder and returns the worker's reply."""
+    def run(self, job: Job) -> str:
+        """Executes a run and returns the worker's reply."""
         if self.actor is None:
-            kind = self.ray.remote(Host).options(**self.options, max_concurrency=2, max_restarts=0)
-            self.actor = kind.remote(int(self.options["num_cpus"]), os.getcwd())
+            kind = self.ray.remote(LocalSlot)
+            kind = kind.options(**self.options, max_concurrency=2, max_restarts=0)
+            self.actor = kind.remote(int(self.options["num_cpus"]), cwd=os.getcwd())
         try:
-            died, reply = self.ray.get(self.actor.run.remote(str(folder.absolute())))
+            there = replace(job, folder=job.folder.absolute())
+            return str(self.ray.get(self.actor.run.remote(there)))
+        except self.ray.exceptions.RayTaskError as error:  # raised by the slot in the actor
+            raise error.cause from error
         except self.ray.exceptions.RayError as error:
             self.actor = None
             raise WorkerDiedError(f"its Ray actor is lost ({one_line(error)[:200]})") from error
-        if died:
-            raise WorkerDiedError(reply)
-        return str(reply)
 
     def interrupt(self) -> None:
         """Sends SIGINT to the process."""
@@ -99,33 +110,6 @@ class RaySlot(Slot):
             with suppress(self.ray.exceptions.RayError):
                 self.ray.get(actor.close.remote())
             self.ray.kill(actor)
-
-
-class Host:
-    """The actor: holds a worker process on the machine that Ray has chosen.
-
-    Args:
-        cpus: Threads of the process.
-        cwd: Working directory of the process.
-    """
-
-    def __init__(self, cpus: int, cwd: str) -> None:
-        self.slot = LocalSlot(cpus, cwd=cwd)
-
-    def run(self, folder: str) -> tuple[bool, str]:
-        """Whether the process died, and the worker's reply or the cause of death."""
-        try:
-            return False, self.slot.run(Path(folder))
-        except WorkerDiedError as error:
-            return True, str(error)
-
-    def interrupt(self) -> None:
-        """Sends SIGINT to the process."""
-        self.slot.interrupt()
-
-    def close(self) -> None:
-        """Waits for the process to end."""
-        self.slot.close()
 
 
 DAY = 24 * 60
@@ -160,6 +144,7 @@ class SlurmEngine(Engine):
             )
         if resources.gpus not in (None, 0, 1):
             raise ConfigError(f"gpus={resources.gpus} is not possible with Slurm. Give 0 or 1.")
+        self.logs = logs
         self.executor = submitit.AutoExecutor(logs, cluster=cluster)
         utils = submitit.core.utils
         self.failures = (utils.UncompletedJobError, utils.FailedSubmissionError)
@@ -187,16 +172,17 @@ class SlurmEngine(Engine):
         """Makes a slot."""
         return SlurmSlot(self)
 
-    def submit(self, folder: Path, stop: Path) -> Any:
+    def submit(self, job: Job, stop: Path) -> Any:
         """Submits a run."""
+        folder = job.folder.absolute()
         with self.submitting:  # submitit's executors are not thread-safe
             return self.executor.submit(
-                run_job, str(folder.absolute()), os.getcwd(), self.cpus, str(stop.absolute())
+                run_job, job.experiment, folder, Path.cwd(), self.cpus, stop.absolute()
             )
 
 
 class SlurmSlot(Slot):
-    """Does runs as jobs, one at a time.
+    """Executes runs as jobs, one at a time.
 
     Args:
         engine: Submits the jobs.
@@ -205,14 +191,12 @@ class SlurmSlot(Slot):
     def __init__(self, engine: SlurmEngine) -> None:
         self.engine = engine
         self.job: Any = None
-        self.stop: Path | None = None
+        self.stop = engine.logs / f"stop-{uuid.uuid4().hex}"
 
-    def run(self, folder: Path) -> str:
-        """Does the run prepared in a folder and returns the worker's reply."""
-        self.stop = folder / ".stop"
-        self.stop.unlink(missing_ok=True)
+    def run(self, job: Job) -> str:
+        """Executes a run and returns the worker's reply."""
         try:
-            self.job = self.engine.submit(folder, self.stop)
+            self.job = self.engine.submit(job, self.stop)
             while not self.job.done():
                 time.sleep(PAUSE)
             return str(self.job.result())
@@ -220,7 +204,7 @@ class SlurmSlot(Slot):
             raise WorkerDiedError(self._end(error)) from error
         finally:
             self.stop.unlink(missing_ok=True)
-            self.job = self.stop = None
+            self.job = None
 
     def _end(self, error: BaseException) -> str:
         """A description of how the job ended."""
@@ -230,20 +214,19 @@ class SlurmSlot(Slot):
 
     def interrupt(self) -> None:
         """Stops the job by a file, or removes it from the queue; the second call cancels it."""
-        job, stop = self.job, self.stop
-        if job is None or stop is None:
+        job = self.job
+        if job is None:
             return
-        if stop.exists() or job.state in ("PENDING", "CONFIGURING"):
+        if self.stop.exists() or job.state in ("PENDING", "CONFIGURING"):
             job.cancel(check=False)
-        with suppress(FileNotFoundError):
-            stop.touch()
+        self.stop.touch()
 
     def close(self) -> None:
         """Does nothing; the job has ended."""
 
 
-def run_job(folder: str, cwd: str, cpus: int, stop: str) -> str:
-    """Does a prepared run inside a job; sends SIGINT to itself when the file `stop` appears."""
+def run_job(experiment: Experiment, folder: Path, cwd: Path, cpus: int, stop: Path) -> str:
+    """Executes a run inside a job; sends SIGINT to itself when the file `stop` appears."""
     import torch
 
     from babn_paper.experiments.worker import do_run
@@ -251,8 +234,8 @@ def run_job(folder: str, cwd: str, cpus: int, stop: str) -> str:
     os.chdir(cwd)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(cpus)
-    threading.Thread(target=_interrupt_when_exists, args=(Path(stop),), daemon=True).start()
-    return do_run(Path(folder))
+    threading.Thread(target=_interrupt_when_exists, args=(stop,), daemon=True).start()
+    return do_run(experiment, folder)
 
 
 def _interrupt_when_exists(path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,20 @@ def plain(value: Any) -> str:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """The fields that a file sets."""
+    """The fields that a file sets, by their current names."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return current_names(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:  # syntax, encoding, nesting, huge numbers
         raise ConfigError(f"{path} is not TOML: {one_line(error)}.") from error
-    return current_names(values)
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Reads an experiment and applies overrides."""
+    values = merged(read_values(path), overrides or {})
     try:
-        return Experiment.from_dict(merged(read_values(path), overrides or {}))
+        return Experiment.from_dict(values)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -68,34 +70,61 @@ def merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
     """Fields updated by overrides; nested tables are merged."""
     result = dict(values)
     for name, value in overrides.items():
-        nested = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
-        result[name] = {**result[name], **value} if nested else value
+        tables = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = {**result[name], **value} if tables else value
     return result
+
+
+def flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with those of nested tables as `table.name`."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `flat`."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        table, dot, inner = name.partition(".")
+        if dot and isinstance(found.get(table, {}), Mapping):
+            found = merged(found, {table: {inner: value}})
+        elif dot:
+            other = found[table]
+            raise ConfigError(
+                f"{name}={value!r} is not possible: {table} is also set to {other!r}."
+            )
+        else:
+            found[name] = value
+    return found
+
+
+def split_settings(option: str, settings: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name and value of each `NAME=VALUE` string that is given by an option."""
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"{option} {text} is not possible. Write NAME=VALUE.")
+        yield name, value
 
 
 def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
     """Parses `NAME=VALUE` strings; fields of a table are given as `TABLE.NAME=VALUE`."""
-    overrides: dict[str, Any] = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"{text!r} is not an override. Write NAME=VALUE.")
-        table, dot, inner = name.partition(".")
-        if dot:
-            within = overrides.setdefault(table, {})
-            if not isinstance(within, dict):
-                raise ConfigError(f"{text!r} is not possible: {table} is also set to {within!r}.")
-            within[inner] = _parse(value)
-        else:
-            overrides[name] = value if field_types().get(name) is str else _parse(value)
-    return current_names(overrides)
+    overrides = {
+        name: value if field_types().get(name) is str else _parse(value)
+        for name, value in split_settings("--set", settings)
+    }
+    return current_names(nested(overrides))
 
 
-def write_experiment(experiment: Experiment, path: Path, heading: str) -> None:
-    """Writes an experiment as TOML, with a comment on the first line."""
+def write_experiment(experiment: Experiment, path: Path) -> None:
+    """Writes an experiment as TOML."""
     values = experiment.to_dict()
-    lines = [f"# {heading}"]
-    lines += [f"{name} = {_toml(v)}" for name, v in values.items() if not isinstance(v, dict)]
+    lines = [f"{name} = {_toml(v)}" for name, v in values.items() if not isinstance(v, dict)]
     for name, table in values.items():
         if isinstance(table, dict) and table:
             lines += ["", f"[{name}]", *(f"{_key(key)} = {_toml(v)}" for key, v in table.items())]

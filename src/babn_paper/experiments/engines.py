@@ -1,5 +1,6 @@
-"""Engines, which do the runs of a grid, and the one for processes of this machine."""
+"""Engines, which execute the runs of a grid, and the one for processes of this machine."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import torch
 
 from babn.errors import BabnError, ConfigError
 from babn.validation import check_at_least, check_count
+from babn_paper.experiments.experiment import Experiment
 
 
 class WorkerDiedError(BabnError, RuntimeError):
@@ -51,12 +53,25 @@ class Resources:
             )
 
 
+@dataclass(frozen=True)
+class Job:
+    """A run to execute.
+
+    Attributes:
+        experiment: The experiment.
+        folder: The folder of the run.
+    """
+
+    experiment: Experiment
+    folder: Path
+
+
 class Slot(ABC):
-    """Does one run at a time."""
+    """Executes one run at a time."""
 
     @abstractmethod
-    def run(self, folder: Path) -> str:
-        """Does the run prepared in a folder and returns the worker's reply.
+    def run(self, job: Job) -> str:
+        """Executes a run and returns the worker's reply.
 
         Raises:
             WorkerDiedError: If the worker process dies.
@@ -141,7 +156,7 @@ def one_gpu(number: int) -> dict[str, str]:
 
 
 class LocalSlot(Slot):
-    """Does runs in a worker process, one at a time, and replaces the process if it dies.
+    """Executes runs in a worker process, one at a time, and replaces the process if it dies.
 
     Args:
         cpus: Threads of the process, unless `OMP_NUM_THREADS` is set.
@@ -157,12 +172,13 @@ class LocalSlot(Slot):
         self.process: Any = None
         self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the slot)
 
-    def run(self, folder: Path) -> str:
-        """Does the run prepared in a folder and returns the worker's reply."""
+    def run(self, job: Job) -> str:
+        """Executes a run and returns the worker's reply."""
         if self.process is None:
             self.process = self._start()
+        wanted = {"folder": str(job.folder), "experiment": job.experiment.to_dict()}
         try:
-            self.process.stdin.write(f"{folder}\n")
+            self.process.stdin.write(json.dumps(wanted) + "\n")
             self.process.stdin.flush()
             reply = self.process.stdout.readline()
         except BrokenPipeError:

@@ -1,7 +1,6 @@
 """Evaluation of trained models: predictions for every part and mode, measures and results."""
 
 import json
-import shutil
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from torch.utils import _pytree as pytree
 
 from babn.conversion.state import converted_roots
 from babn.errors import BabnWarning, FormatError, StorageError
-from babn.files import PARTIAL
 from babn.prediction.stored_settings import get_residual
 from babn.progress import Progress
 from babn_paper.experiments.cache import encoded
@@ -25,7 +23,7 @@ from babn_paper.experiments.distributed import current_world
 from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.log import read_log
 from babn_paper.experiments.naming import label, method_name, method_of
-from babn_paper.experiments.run_folder import RunFolder, write_json
+from babn_paper.experiments.run_folder import RunFolder, replace_folder, write_json
 from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.encoded import Encoded
@@ -227,7 +225,7 @@ def evaluate_model(
                 method = method_name(method_of(task_model.experiment.to_dict()), mode)
                 saved = saved.named(method, task_model.experiment.seed)
                 if keep and world.is_rank_zero:
-                    _save_predictions(saved, folder)
+                    replace_folder(folder, saved.save)
             found[part, mode] = saved
 
     def results() -> Results:
@@ -248,15 +246,6 @@ def _saved_predictions(task: Task[Any], folder: Path) -> Predictions | None:
         return task.load_predictions(folder) if folder.is_dir() else None
     except (FormatError, OSError):
         return None
-
-
-def _save_predictions(predictions: Predictions, folder: Path) -> None:
-    """Writes predictions to a temporary folder and renames it, so that the folder is complete."""
-    temporary = folder.with_name(f".{folder.name}{PARTIAL}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    predictions.save(temporary)
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.rename(folder)
 
 
 def measure(

@@ -195,22 +195,11 @@ class Experiment:
         """Validates the fields."""
         _check_types(self)
         check_choices(self)
-        for name in ("batch_size", "accumulation", "buckets", "samples"):
-            check_count(name, getattr(self, name))
-        for name in (
-            "seed",
-            "steps",
-            "warmup_steps",
-            "max_length",
-            "checkpoint_every",
-            "batch_tokens",
-        ):
-            check_at_least(name, getattr(self, name), 0)
-        for name in ("learning_rate", "epochs"):
+        for name in POSITIVE:
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
-        for name in ("belief_rate", "weight_decay", "clip", "warmup", "test_every"):
+        for name in NOT_NEGATIVE:
             check_at_least(name, getattr(self, name), 0.0)
-        for name in ("label_smoothing", "beta2", "dropout", "classifier_dropout"):
+        for name in RATES:
             rate, has_default = getattr(self, name), "dropout" in name
             if not 0 <= rate < 1 and not (has_default and rate == -1):
                 other = ", or -1 for the model's default" if has_default else ""
@@ -219,44 +208,39 @@ class Experiment:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
             )
-        if self.vectors and self.model not in PAIR_MODELS + VISUAL_MODELS:
-            raise ConfigError(
-                f"vectors={self.vectors!r} does not apply to model={self.model!r}, only to "
-                f"{' or '.join(PAIR_MODELS + VISUAL_MODELS)}."
-            )
         if self.graphs and self.model in (*PAIR_MODELS, TRANSLATOR):
             raise ConfigError(
                 f"graphs=true is not possible with model={self.model!r}, which packs texts by "
                 "their lengths. Set it to false."
             )
-        if self.sizes and self.model not in (*VISUAL_MODELS, TRANSLATOR):
-            raise ConfigError(
-                f"sizes={dict(self.sizes)!r} does not apply to model={self.model!r}, only to "
-                f"{' or '.join([*VISUAL_MODELS, TRANSLATOR])}."
-            )
-        if self.model != TRANSLATOR and self.method in LATENT_METHODS:
-            raise ConfigError(
-                f"method={self.method!r} is not possible with model={self.model!r}. Variational "
-                f"attention is part of model={TRANSLATOR!r}."
-            )
-        self.method_config()
+        if self.vectors:
+            self._check_model("vectors", *PAIR_MODELS, *VISUAL_MODELS)
+        if self.sizes:
+            self._check_model("sizes", *VISUAL_MODELS, TRANSLATOR)
+        if self.method in LATENT_METHODS:
+            self._check_model("method", TRANSLATOR)
         self.annealing()
+
+    def _check_model(self, name: str, *models: str) -> None:
+        """Raises if a field has a value that only other models allow."""
+        if self.model not in models:
+            raise ConfigError(
+                f"{name}={getattr(self, name)!r} does not apply to model={self.model!r}, only to "
+                f"{' or '.join(models)}."
+            )
 
     def method_config(self) -> MethodConfig | LatentConfig:
         """The configuration of the attention method."""
-        if self.preset:
-            return self._of_preset(self.preset)
         if self.method in LATENT_METHODS:
             return LatentConfig.from_dict({"method": self.method, **self.settings})
-        return MethodConfig.from_dict({"rule": self.method, **self.settings})
-
-    def _of_preset(self, preset: str) -> MethodConfig:
+        if not self.preset:
+            return MethodConfig.from_dict({"rule": self.method, **self.settings})
         if self.method != "belief":
             raise ConfigError(
-                f"preset={preset!r} is not possible with method={self.method!r}, only with "
+                f"preset={self.preset!r} is not possible with method={self.method!r}, only with "
                 "method='belief'. Leave it out."
             )
-        return MethodConfig.from_dict(PRESETS[preset]().to_dict() | dict(self.settings))
+        return MethodConfig.from_dict(PRESETS[self.preset]().to_dict() | dict(self.settings))
 
     def annealing(self) -> KLAnnealing:
         """The schedule of the KL weight."""
@@ -281,6 +265,14 @@ class Experiment:
             raise ConfigError(f"An experiment needs {' and '.join(missing)}.")
         return cls(**values)
 
+
+POSITIVE = ("batch_size", "accumulation", "buckets", "samples", "learning_rate", "epochs")
+NOT_NEGATIVE = (
+    *("seed", "steps", "batch_tokens", "max_length", "checkpoint_every", "test_every", "clip"),
+    *("warmup", "warmup_steps", "belief_rate", "weight_decay"),
+)
+RATES = ("label_smoothing", "beta2", "dropout", "classifier_dropout")
+"""Fields with limited values; dropout may also be -1."""
 
 LIMITS = {"max_length": 2**20, "seed": 2**32 - 1}
 """Largest values of some fields."""

@@ -5,16 +5,21 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 
 from babn.errors import BabnError, one_line
 from babn.progress import Progress
 from babn_paper.experiments.checkpoints import Interrupts
-from babn_paper.experiments.engines import Engine, LocalEngine, Resources, Slot, WorkerDiedError
-from babn_paper.experiments.experiment import Experiment
+from babn_paper.experiments.engines import (
+    Engine,
+    Job,
+    LocalEngine,
+    Resources,
+    Slot,
+    WorkerDiedError,
+)
 from babn_paper.experiments.run import check_same
-from babn_paper.experiments.run_folder import BusyError, RunFolder
+from babn_paper.experiments.run_folder import RunFolder
 from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY
 from babn_paper.tasks.catalogue import find_task
 
@@ -25,21 +30,6 @@ PAUSE = 1.0
 """Seconds between checks of runs that another process has locked."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run to do.
-
-    Attributes:
-        experiment: The experiment.
-        folder: The folder of the run.
-        command: The command that does this run alone.
-    """
-
-    experiment: Experiment
-    folder: Path
-    command: str
-
-
 def run_all(
     jobs: Sequence[Job],
     parallel: int,
@@ -48,7 +38,7 @@ def run_all(
     engine: Engine | None = None,
     retries: int = RETRIES,
 ) -> dict[Path, str]:
-    """Does all unfinished runs and returns the errors of those that failed, by folder.
+    """Executes all unfinished runs and returns the errors of those that failed, by folder.
 
     Finished runs are left unchanged and interrupted ones resume. A failed run does not stop the
     others. A run whose process dies is restarted from its checkpoint. A run that is out of memory
@@ -62,20 +52,10 @@ def run_all(
         engine: Starts the processes; by default on this machine.
         retries: How often a run is restarted after its process has died.
     """
-    for job in jobs:  # before anything is written
+    for job in jobs:
         find_task(job.experiment.task, job.experiment.options)
-    try:
-        for job in jobs:
-            _prepare(job)
-        return _run_missing(jobs, parallel, progress, engine, retries)
-    finally:
-        for job in jobs:
-            RunFolder(job.folder).withdraw()
-
-
-def _run_missing(
-    jobs: Sequence[Job], parallel: int, progress: Progress, engine: Engine | None, retries: int
-) -> dict[Path, str]:
+        if RunFolder(job.folder).state != "absent":
+            check_same(RunFolder(job.folder).experiment(), job.experiment, job.folder)
     ordered = sorted(jobs, key=lambda job: job.experiment.seed)
     wanted = [job for job in ordered if RunFolder(job.folder).state != "done"]
     progress.begin("runs", len(jobs), len(jobs) - len(wanted))
@@ -90,19 +70,6 @@ def _run_missing(
     if queue.stopped:
         raise KeyboardInterrupt
     return queue.failed
-
-
-def _prepare(job: Job) -> None:
-    """Writes the configuration of a run, or checks that the existing one is the same."""
-    folder = RunFolder(job.folder)
-    while folder.state == "absent":
-        try:
-            with folder.locked():
-                if folder.state == "absent":
-                    folder.begin(job.experiment, job.command)
-        except BusyError:  # another sweep prepares it at this moment
-            time.sleep(PAUSE)
-    check_same(folder.experiment(), job.experiment, job.folder)
 
 
 def _wait(
@@ -124,12 +91,11 @@ def _wait(
 
 
 def _work(slot: Slot, queue: "_Queue") -> None:
-    """Does waiting runs in one slot until there are none."""
+    """Executes waiting runs in one slot until there are none."""
     try:
         while (job := queue.take()) is not None:
             try:
-                _prepare(job)  # another sweep may have withdrawn it
-                queue.note(job, slot.run(job.folder))
+                queue.note(job, slot.run(job))
             except WorkerDiedError as death:
                 queue.note_death(job, str(death))
             except BabnError as error:

@@ -1,6 +1,5 @@
 """The model of an experiment: pretrained, or built with random weights."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,8 @@ from transformers import AlbertConfig, AutoConfig, AutoTokenizer
 from babn.errors import ConfigError, one_line
 from babn.files import replace_file
 from babn.text import model_source, word_tokenizer
-from babn_paper.experiments.cache import cache_folder
+from babn.validation import check_count
+from babn_paper.experiments.cache import cached_file
 from babn_paper.experiments.experiment import (
     PAIR_MODELS,
     TRANSLATOR,
@@ -26,7 +26,6 @@ from babn_paper.models import (
     McanForQuestionAnswering,
     TranslationConfig,
     TranslationModel,
-    WordVectors,
     read_vectors,
 )
 from babn_paper.pretrained import ALBERT_BASE, small_sizes
@@ -123,36 +122,28 @@ def make_pair_model(
     The vocabulary consists of the words of the training texts. With word vectors it is filled up
     with the first words of their file, which have vectors although they are not trained on.
     """
-    vectors = _word_vectors(experiment)
+    vectors = read_vectors(experiment.vectors) if experiment.vectors else None
+    # Decomposable attention normalizes pretrained vectors to length 1 and freezes them.
+    fixed = vectors is not None and experiment.model == "decomposable"
+    if vectors is not None and fixed:
+        vectors = vectors.normalized()
     further = vectors.words if vectors else ()
     tokenizer = word_tokenizer(task.texts(train.examples), PAIR_VOCABULARY, further)
-    sizes = _pair_sizes(experiment, tokenizer)
-    if vectors is None:
-        return task.make_pair_model(PAIR_CONFIGS[experiment.model], sizes), tokenizer
-    sizes["embedding_size"] = vectors.size
-    model: Any = task.make_pair_model(PAIR_CONFIGS[experiment.model], sizes)
-    model.set_vectors(vectors, tokenizer.get_vocab(), experiment.seed)
-    return model, tokenizer
-
-
-def _word_vectors(experiment: Experiment) -> WordVectors | None:
-    """The pretrained word vectors; decomposable attention normalizes them to length 1."""
-    if not experiment.vectors:
-        return None
-    vectors = read_vectors(experiment.vectors)
-    return vectors.normalized() if experiment.model == "decomposable" else vectors
-
-
-def _pair_sizes(experiment: Experiment, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Fields of the configuration; only decomposable attention freezes pretrained vectors."""
     sizes = {
         "vocab_size": len(tokenizer),
-        "fixed_vectors": bool(experiment.vectors) and experiment.model == "decomposable",
+        "fixed_vectors": fixed,
         "pad_token_id": tokenizer.pad_token_id,
         "cls_token_id": tokenizer.cls_token_id,
         "sep_token_id": tokenizer.sep_token_id,
     }
-    return sizes if experiment.dropout < 0 else sizes | {"dropout": experiment.dropout}
+    if experiment.dropout >= 0:
+        sizes["dropout"] = experiment.dropout
+    if vectors is not None:
+        sizes["embedding_size"] = vectors.size
+    model: Any = task.make_pair_model(PAIR_CONFIGS[experiment.model], sizes)
+    if vectors is not None:
+        model.set_vectors(vectors, tokenizer.get_vocab(), experiment.seed)
+    return model, tokenizer
 
 
 SUBWORDS = 14_000
@@ -189,7 +180,8 @@ def make_translation_model(
         raise ConfigError(
             f"sizes has no field {', '.join(unknown)}. Its fields: {sorted(TRANSLATION_SIZES)}."
         )
-    tokenizer = _tokenizer(task, train, _checked(sizes["vocab_size"]))
+    check_count("sizes.vocab_size", sizes["vocab_size"])
+    tokenizer = _tokenizer(task, train, sizes["vocab_size"])
     sizes["vocab_size"] = len(tokenizer)
     config = experiment.method_config()
     if isinstance(config, LatentConfig):
@@ -199,17 +191,9 @@ def make_translation_model(
     return TranslationModel(TranslationConfig(**sizes)), tokenizer
 
 
-def _checked(size: Any) -> int:
-    if not isinstance(size, int) or size < 1:
-        raise ConfigError(f"sizes.vocab_size={size!r} is not possible. Give a whole number.")
-    return size
-
-
 def _tokenizer(task: TranslationTask, train: Part[Any], size: int) -> Tokenizer:
     """The subword tokenizer, from the cache if an earlier run has learned it."""
-    content = [VERSION, train.fingerprint, size]
-    digest = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
-    path = cache_folder() / f"{task.name}-pieces-{digest}.json"
+    path = cached_file(f"{task.name}-pieces", [VERSION, train.fingerprint, size], ".json")
     if path.exists():
         return read_subwords(path)
     learned = learn_subwords(task.texts(train.examples), size)

@@ -1,11 +1,10 @@
-"""Names of attention methods in tables, of run folders and of commands."""
+"""Names of attention methods in tables and of run folders."""
 
-import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from babn_paper.experiments.config_files import config_name, plain
+from babn_paper.experiments.config_files import config_name, flat, plain
 
 RUNS = Path("runs")
 
@@ -24,7 +23,7 @@ METHOD_NAMES = {
     "mc-dropout": "MC dropout",
     "ensemble": "softmax, ensemble",
 }
-"""Names of the attention methods in tables."""
+"""Names of the attention methods in tables, in the order of the tables."""
 
 
 PRESETS = {
@@ -82,31 +81,3 @@ def run_path(config: Path, overrides: Mapping[str, Any], seed: int, under: Path 
 def label(changes: Mapping[str, Any]) -> str:
     """Fields and values as part of a folder name."""
     return "+".join(f"{name}={plain(value)}" for name, value in flat(changes).items())
-
-
-def command(
-    config: str, overrides: Mapping[str, Any], flags: Mapping[str, str | None] | None = None
-) -> str:
-    """The command that runs an experiment.
-
-    Args:
-        config: The configuration; empty if flags describe the experiment.
-        overrides: Fields of the experiment.
-        flags: Values of flags by their names with underscores; `None` if not given.
-    """
-    given = {name.replace("_", "-"): value for name, value in (flags or {}).items() if value}
-    words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    settings = [f"{name}={value}" for name, value in flat(overrides).items()]
-    words += [word for each in settings for word in ("--set", each)]
-    return shlex.join(["babn", "train", *([config] if config else []), *words])
-
-
-def flat(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides with the fields of nested tables as `table.name`."""
-    found: dict[str, Any] = {}
-    for name, value in overrides.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}.{inner}": each for inner, each in value.items()}
-        else:
-            found[name] = value
-    return found

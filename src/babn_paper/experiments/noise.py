@@ -69,9 +69,10 @@ def tune_run(
             base = babn.revert(task_model.model)
             task_model = _converted(replace(task_model, model=base, experiment=noisy))
         found = _tune(task_model, part, samples, progress)
-        if new is not None:
-            _begin(new, task_model, str(folder))
-        save_model(task_model, (new or place).model)
+        if new is None:
+            save_model(task_model, place.model)
+        else:
+            _save_run(task_model, new)
     return found
 
 
@@ -104,8 +105,8 @@ def tune_model(
     source = model_source(model)
     loaded, names = _load_tuned(source, task)
     experiment = own_experiment(task, {**flags, "train": flags["dev"], "model": model}, {})
-    described = find_task(task, _with_names(experiment, names))
     experiment = replace(experiment, options=_with_names(experiment, names))
+    described = find_task(task, experiment.options)
     task_model = TaskModel(
         experiment=experiment,
         task=described,
@@ -116,8 +117,7 @@ def tune_model(
     _check(task_model)
     task_model = _converted(task_model)
     found = _tune(task_model, "dev", samples, progress)
-    _begin(place, task_model, model)
-    save_model(task_model, place.model)
+    _save_run(task_model, place)
     return found
 
 
@@ -169,10 +169,11 @@ def _converted(task_model: TaskModel) -> TaskModel:
     return replace(task_model, model=model)
 
 
-def _begin(place: RunFolder, task_model: TaskModel, source: str) -> None:
-    """Writes configuration and environment of a new run."""
-    place.begin(task_model.experiment, f"babn tune-noise {source}")
+def _save_run(task_model: TaskModel, place: RunFolder) -> None:
+    """Writes configuration, environment and model of a new run."""
+    place.begin(task_model.experiment)
     write_json(place.environment, environment())
+    save_model(task_model, place.model)
 
 
 def _tune(

@@ -8,9 +8,9 @@ from typing import Any
 
 from babn.errors import FormatError
 from babn.files import parse_json
+from babn_paper.experiments.engines import Job
 from babn_paper.experiments.evaluation import measure
 from babn_paper.experiments.experiment import current_names
-from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.run_folder import RunFolder, with_nan, write_json
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.task import Predictions

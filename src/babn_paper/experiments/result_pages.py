@@ -1,13 +1,11 @@
-"""Pages of results: one grid in Markdown, LaTeX, CSV and JSON; all tables also as HTML."""
+"""Pages of results: of one grid in Markdown, LaTeX, CSV and JSON; of all tables in Markdown."""
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import relpath
 from pathlib import Path
 from typing import Any
 
-from babn.evaluation.html_pages import Markup, document, element, join
 from babn.evaluation.tables import Table
 from babn.files import replace_text
 from babn_paper.experiments.naming import method_of, preset_note
@@ -21,6 +19,8 @@ from babn_paper.experiments.task_tables import (
 )
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.translation.task import TranslationTask
+
+PAGE = "RESULTS.md"
 
 EXPLANATION = """\
 Mean ± standard deviation over seeds; the best of a task is bold. *mean* predicts with attention
@@ -41,8 +41,8 @@ def write_table(table: Table, page: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / "results.tex", table.latex())
     replace_text(folder / "results.csv", table.csv())
-    replace_text(folder / "RESULTS.md", page)
-    return folder / "RESULTS.md"
+    replace_text(folder / PAGE, page)
+    return folder / PAGE
 
 
 def page(records: Sequence[Record], title: str, command: str) -> str:
@@ -128,11 +128,6 @@ def versions_of(
     return ", ".join(f"{name} {found[name]}" for name in names if name in found)
 
 
-AUTHOR = "babn reproduce all"
-"""Identifies pages that this command wrote and may overwrite."""
-
-PAGE, MARKDOWN = "index.html", "RESULTS.md"
-
 TITLE = "The paper's tables"
 
 QUICK = (
@@ -168,14 +163,8 @@ class Section:
 
 
 def write_report(sections: Sequence[Section], folder: Path, command: str, quick: bool) -> Path:
-    """Writes both pages to a folder and returns the path of the HTML page."""
+    """Writes the report of all tables to a folder and returns the path of its page."""
     folder.mkdir(parents=True, exist_ok=True)
-    replace_text(folder / MARKDOWN, _markdown(sections, folder, command, quick))
-    replace_text(folder / PAGE, _html(sections, command, quick))
-    return folder / PAGE
-
-
-def _markdown(sections: Sequence[Section], folder: Path, command: str, quick: bool) -> str:
     parts = [f"# {TITLE}", f"```console\n{command}\n```", *([QUICK] if quick else [])]
     states = Table(["table", "state"], [[each.title, each.state] for each in sections])
     parts += [EXPLANATION.strip(), states.markdown().strip()]
@@ -184,34 +173,5 @@ def _markdown(sections: Sequence[Section], folder: Path, command: str, quick: bo
         if each.table is not None:
             parts += [*filter(None, [each.table.caption]), each.table.markdown().strip()]
         parts += [*each.notes, *(f"![]({relpath(file, folder)})" for file in each.pictures)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _html(sections: Sequence[Section], command: str, quick: bool) -> str:
-    head = [element("h1", TITLE), *([element("p", QUICK)] if quick else [])]
-    explanation = EXPLANATION.replace("*", "")
-    body = join(
-        *head,
-        element("p", element("code", command)),
-        element("dl", *(join(element("dt", s.title), element("dd", s.state)) for s in sections)),
-        element("p", explanation, class_="muted"),
-        *(_section(each) for each in sections),
-    )
-    return document(f"{TITLE} (babn)", body, AUTHOR)
-
-
-def _section(section: Section) -> Markup:
-    parts = [
-        element("h2", section.title),
-        element("p", element("code", section.command), f" ({section.state})"),
-    ]
-    if section.table is not None:
-        parts.append(element("div", section.table.html(), class_="scroll dense"))
-    parts += [element("p", note, class_="muted") for note in section.notes]
-    return join(*parts, *map(_picture, section.pictures))
-
-
-def _picture(file: Path) -> Markup:
-    data = b64encode(file.read_bytes()).decode()
-    image = f'<img alt="{file.stem}" style="max-width: 100%" src="data:image/png;base64,{data}">'
-    return element("figure", Markup(image), element("figcaption", file.stem))
+    replace_text(folder / PAGE, "\n\n".join(parts) + "\n")
+    return folder / PAGE

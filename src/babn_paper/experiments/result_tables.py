@@ -6,7 +6,7 @@ The rows, columns and best values of the other tables are defined here too.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -91,6 +91,11 @@ class Line:
     def cell(self, part: str | None, measure: str, percent: bool = True) -> str:
         """Mean and standard deviation of a measure over seeds."""
         return mean_and_deviation(self.values(part, measure), percent)
+
+    def cells(self, places: Iterable[tuple[str, str]], percent: bool = True) -> str:
+        """The cells of several measures, each with its part; a dash if no run has any of them."""
+        found = [self.cell(part, measure, percent) for part, measure in places]
+        return " / ".join(found) if {*found} != {NONE} else NONE
 
     def median(self, name: str, digits: int, missing: str = NONE) -> str:
         """The median over seeds of a number in the results."""

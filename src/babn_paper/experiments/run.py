@@ -12,7 +12,13 @@ from babn_paper.experiments.checkpoints import find_checkpoints
 from babn_paper.experiments.distributed import World, process_group, was_restarted
 from babn_paper.experiments.evaluation import Results, evaluate_model
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.run_folder import RunError, RunFolder, environment, write_json
+from babn_paper.experiments.run_folder import (
+    RunError,
+    RunFolder,
+    environment,
+    replace_folder,
+    write_json,
+)
 from babn_paper.experiments.training import train
 from babn_paper.experiments.training_state import TaskModel, TrainingState, prepare_training
 from babn_paper.tasks.catalogue import find_task
@@ -24,7 +30,6 @@ def run(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    heading: str = "",
     progress: Progress | None = None,
 ) -> Results:
     """Trains and tests the model of an experiment and returns the results.
@@ -34,11 +39,9 @@ def run(
         folder: Folder of the run; must not hold another run unless `resume` or `overwrite` is set.
         resume: Resume the unfinished run in the folder; a finished run is left unchanged.
         overwrite: Replace the run in the folder.
-        heading: First line of the saved configuration, such as the command.
         progress: Receives the number of finished steps and examples.
     """
     progress = progress or Progress()
-    heading = heading or "an experiment of babn"
     place = RunFolder(folder)
     if was_restarted():  # torchrun repeats the original command
         resume, overwrite = True, False
@@ -46,13 +49,13 @@ def run(
     def open_folder(stack: ExitStack) -> Results | None:
         find_task(experiment.task, experiment.options).check_ready()  # before anything is written
         stack.enter_context(place.locked())
-        _check_folder(place, experiment, resume, overwrite, heading)
+        _check_folder(place, experiment, resume, overwrite)
         return place.read_results() if place.state == "done" else None
 
     with process_group() as world, ExitStack() as stack:
         results = world.from_rank_zero(lambda: open_folder(stack))
         if results is None:
-            results = _train_and_test(experiment, place, heading, progress, world)
+            results = _train_and_test(experiment, place, progress, world)
         if world.is_rank_zero:
             shutil.rmtree(place.checkpoints, ignore_errors=True)
     return results
@@ -69,26 +72,24 @@ def interrupted(folder: Path) -> KeyboardInterrupt:
 
 
 def _train_and_test(
-    experiment: Experiment, place: RunFolder, heading: str, progress: Progress, world: World
+    experiment: Experiment, place: RunFolder, progress: Progress, world: World
 ) -> Results:
     state = prepare_training(experiment)
     # The folder is written once data and model are known to load.
-    world.from_rank_zero(lambda: _begin(state, place, heading, world.size))
+    world.from_rank_zero(lambda: _begin(state, place, world.size))
     train(state, place, progress)
     if world.is_rank_zero and experiment.keep_model:
         save_model(state, place.model)
     return evaluate_model(state, place, progress, resume=True)
 
 
-def _check_folder(
-    place: RunFolder, experiment: Experiment, resume: bool, overwrite: bool, heading: str
-) -> None:
+def _check_folder(place: RunFolder, experiment: Experiment, resume: bool, overwrite: bool) -> None:
     """Raises unless the experiment may use the folder; clears it for `overwrite`."""
     if place.state == "absent":
         place.check_free()
         return
     if overwrite:
-        place.begin_again(experiment, heading)
+        place.begin_again(experiment)
         return
     if not resume:
         remedy = "--overwrite begins again"
@@ -111,10 +112,10 @@ def check_same(before: Experiment, now: Experiment, path: Path) -> None:
         )
 
 
-def _begin(state: TrainingState, place: RunFolder, heading: str, processes: int) -> None:
+def _begin(state: TrainingState, place: RunFolder, processes: int) -> None:
     """Writes configuration and environment; raises if a run is resumed with other data."""
     if place.state == "absent":
-        place.begin(state.experiment, heading)
+        place.begin(state.experiment)
     data = {"origin": state.train.origin, "fingerprint": state.train.fingerprint}
     before = place.read_environment().get("training_data")
     same = isinstance(before, dict) and before.get("fingerprint") == data["fingerprint"]
@@ -129,16 +130,15 @@ def _begin(state: TrainingState, place: RunFolder, heading: str, processes: int)
 
 
 def save_model(task_model: TaskModel, folder: Path) -> None:
-    """Writes model and tokenizer to a temporary folder and renames it."""
-    temporary = folder.with_name(".model")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
+    """Writes model, tokenizer and checksums."""
+
+    def write(temporary: Path) -> None:
         with quiet():
             task_model.model.save_pretrained(temporary)  # type: ignore[operator]
             task_model.tokenizer.save_pretrained(temporary)
         note_files(temporary)
+
+    try:
+        replace_folder(folder, write)
     except Exception as error:  # transformers reports a full disk by many exception types
-        shutil.rmtree(temporary, ignore_errors=True)
         raise StorageError.of(folder, error) from error
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.rename(folder)

@@ -4,13 +4,15 @@ import json
 import math
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +21,8 @@ import torch
 from filelock import FileLock, Timeout
 
 import babn
-from babn.errors import BabnError, FormatError, StorageError, one_line
-from babn.files import PARTIAL, parse_json, replace_file, replace_text
+from babn.errors import BabnError, FormatError, StorageError
+from babn.files import PARTIAL, read_object, replace_file, replace_text
 from babn_paper.experiments.config_files import read_experiment, write_experiment
 from babn_paper.experiments.experiment import Experiment
 
@@ -31,11 +33,16 @@ def environment() -> dict[str, Any]:
     """Start time, command, versions, machine and git state, as plain values."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["babn", *sys.argv[1:]]),
+        "command": invoked_command(),
         "versions": versions(),
         "machine": machine(),
         "git": git_state(Path(babn.__file__).parent),
     }
+
+
+def invoked_command() -> str:
+    """The command line of this process."""
+    return shlex.join(["babn", *sys.argv[1:]])
 
 
 def versions() -> dict[str, str]:
@@ -93,57 +100,8 @@ class BusyError(RunError):
     """Another process holds the lock of the run."""
 
 
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder, which is created if it does not exist.
-
-    The operating system releases the lock when the process ends, however it ends. Machines that
-    share the folder need a file system that shares its locks.
-
-    Raises:
-        BusyError: If another process holds it.
-    """
-    lock, holder = _lock_of(folder), folder / HOLDER
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-        holder.write_text(f"process {os.getpid()} of {socket.gethostname()}")
-    except Timeout as error:
-        raise BusyError(f"{folder} is being written by {_named_holder(folder)}.") from error
-    except OSError as error:
-        lock.release()
-        raise StorageError.of(folder, error) from error
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            holder.unlink()
-        lock.release()
-
-
-def lock_holder(folder: Path) -> str | None:
-    """A description of the process that holds the lock of a folder, `None` if it is free."""
-    if not folder.is_dir():
-        return None
-    try:
-        with _lock_of(folder):
-            return None
-    except Timeout:
-        return _named_holder(folder)
-    except OSError:  # a read-only folder
-        return None
-
-
-def _lock_of(folder: Path) -> FileLock:
-    return FileLock(folder / LOCK, blocking=False)
-
-
-def _named_holder(folder: Path) -> str:
-    try:
-        return (folder / HOLDER).read_text() or "another process"
-    except (OSError, ValueError):
-        return "another process"
-
+NEEDED = ("measures", "scores", "parameters", "steps", "seconds_per_step")
+"""Required fields of the results."""
 
 State = Literal["absent", "unfinished", "done"]
 
@@ -177,47 +135,28 @@ class RunFolder:
             return "absent"
         return "done" if self.results.exists() else "unfinished"
 
-    @property
-    def begun(self) -> bool:
-        """Whether the run has written more than its configuration."""
-        return any(path.exists() for path in (*self._files, *self._folders))
-
-    @property
-    def _files(self) -> tuple[Path, ...]:
-        return self.results, self.environment, self.log
-
-    @property
-    def _folders(self) -> tuple[Path, ...]:
-        made = self.tensorboard, self.checkpoints, self.model, self.predictions
-        return *made, self.evaluations, self.attacks
-
     def check_free(self) -> None:
         """Raises if the folder holds files that are not of a run."""
         if self.path.is_dir() and any(not _is_left_over(p.name) for p in self.path.iterdir()):
             raise RunError(f"{self.path} holds other files. Choose another folder with --out.")
 
-    def begin(self, experiment: Experiment, heading: str) -> None:
+    def begin(self, experiment: Experiment) -> None:
         """Creates the folder, which must be empty, and writes the configuration."""
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
-        self._write_config(experiment, heading)
+        self._write_config(experiment)
 
-    def begin_again(self, experiment: Experiment, heading: str) -> None:
+    def begin_again(self, experiment: Experiment) -> None:
         """Removes the files of the run, and nothing else, and writes a new configuration."""
-        for file in (*self._files, self.trace):
+        for file in (self.results, self.environment, self.log, self.trace):
             file.unlink(missing_ok=True)
-        for folder in self._folders:
+        made = self.tensorboard, self.checkpoints, self.model, self.predictions
+        for folder in (*made, self.evaluations, self.attacks):
             shutil.rmtree(folder, ignore_errors=True)
-        self._write_config(experiment, heading)
+        self._write_config(experiment)
 
-    def _write_config(self, experiment: Experiment, heading: str) -> None:
-        replace_file(self.config, lambda path: write_experiment(experiment, path, heading))
-
-    def withdraw(self) -> None:
-        """Removes the configuration of a run that has not started, so that the folder is free."""
-        with suppress(OSError, RunError), self.locked():
-            if not self.begun:
-                self.config.unlink(missing_ok=True)
+    def _write_config(self, experiment: Experiment) -> None:
+        replace_file(self.config, partial(write_experiment, experiment))
 
     def experiment(self) -> Experiment:
         """Reads the configuration."""
@@ -229,14 +168,11 @@ class RunFolder:
         """Reads the results."""
         if self.state != "done":
             raise RunError(f"{self.path} has no results yet. Run babn train with --resume.")
-        try:
-            found = parse_json(self.results.read_text(encoding="utf-8"))
-            _check_results(found)
-            return with_nan(found)
-        except (ValueError, KeyError, AttributeError, RecursionError) as error:
-            raise FormatError(
-                f"{self.results} is damaged: {one_line(error)}. Run babn evaluate --again."
-            ) from error
+        remedy = "Run babn evaluate --again."
+        found = read_object(self.results, remedy)
+        if missing := [name for name in NEEDED if name not in found]:
+            raise FormatError(f"{self.results} is damaged: {missing[0]} is missing. {remedy}")
+        return with_nan(found)
 
     def trained_model(self) -> Path:
         """The folder of the trained model; raises if there is none."""
@@ -247,22 +183,61 @@ class RunFolder:
             )
         return self.model
 
-    @property
-    def holder(self) -> str | None:
-        """A description of the process that holds the lock, `None` if it is free."""
-        return lock_holder(self.path)
-
     def read_environment(self) -> dict[str, Any]:
         """Reads the environment; empty if it is missing or damaged."""
         try:
-            found = parse_json(self.environment.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError, RecursionError):
+            return read_object(self.environment, "")
+        except FormatError:
             return {}
-        return found if isinstance(found, dict) else {}
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Holds the lock of the folder within the block."""
-        return lock_folder(self.path)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the lock of the folder, which is created if it does not exist.
+
+        The operating system releases the lock when the process ends, however it ends. Machines that
+        share the folder need a file system that shares its locks.
+
+        Raises:
+            BusyError: If another process holds it.
+        """
+        lock, holder = self._lock(), self.path / HOLDER
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+            holder.write_text(f"process {os.getpid()} of {socket.gethostname()}")
+        except Timeout as error:
+            raise BusyError(f"{self.path} is being written by {self._named_holder()}.") from error
+        except OSError as error:
+            lock.release()
+            raise StorageError.of(self.path, error) from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                holder.unlink()
+            lock.release()
+
+    @property
+    def holder(self) -> str | None:
+        """A description of the process that holds the lock, `None` if it is free."""
+        if not self.path.is_dir():
+            return None
+        try:
+            with self._lock():
+                return None
+        except Timeout:
+            return self._named_holder()
+        except OSError:  # a read-only folder
+            return None
+
+    def _lock(self) -> FileLock:
+        return FileLock(self.path / LOCK, blocking=False)
+
+    def _named_holder(self) -> str:
+        try:
+            return (self.path / HOLDER).read_text() or "another process"
+        except (OSError, ValueError):
+            return "another process"
 
 
 def _is_left_over(name: str) -> bool:
@@ -270,27 +245,17 @@ def _is_left_over(name: str) -> bool:
     return name in (LOCK, HOLDER, TRACE) or (name.startswith(".") and name.endswith(PARTIAL))
 
 
-NEEDED: dict[str, Any] = {
-    "measures": dict,
-    "scores": list,
-    "parameters": int,
-    "steps": int,
-    "seconds_per_step": int | float | None,
-}
-"""Required fields of the results, and their types."""
-
-
-def _check_results(found: Any) -> None:
-    """Raises if results lack fields that tables need."""
-    if not isinstance(found, dict) or not found.get("measures"):
-        raise ValueError("it holds no measures")
-    for name, kind in NEEDED.items():
-        if name not in found or not isinstance(found[name], kind):
-            raise ValueError(f"{name} is missing or of another type")
-    rows = (row for modes in found["measures"].values() for row in modes.values())
-    for name, value in (each for row in rows for each in row.items()):
-        if not isinstance(value, int | float | None):
-            raise ValueError(f"{name} is not a number")
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Writes a temporary folder and renames it, so that the folder is always complete."""
+    temporary = folder.with_name(f".{folder.name}{PARTIAL}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        write(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)  # frees disk space
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)
 
 
 def write_json(path: Path, values: Any) -> None:

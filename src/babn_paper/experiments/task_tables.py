@@ -1,7 +1,8 @@
 """Tables of tasks with two test parts, of translation, and of visual question answering."""
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,8 @@ class Layout:
         """The column of a measure, after one of the paper's values if it has the measure."""
 
         def cell(line: Line) -> str:
-            parts = self.parts[pair.last :]
-            cells = [line.cell(part, pair.measure, pair.percent) for part in parts]
-            return " / ".join(cells) if {*cells} != {NONE} else NONE
+            places = [(part, pair.measure) for part in self.parts[pair.last :]]
+            return line.cells(places, pair.percent)
 
         def in_paper(line: Line) -> str:
             if line.done and pair.sampled == (line.mode == "mean"):
@@ -222,9 +222,6 @@ def _part(line: Line) -> str:
 
 KIND = re.compile(r"accuracy \((.+)\)")
 
-Cell = Callable[[Line], str]
-"""The cell of a line in some column."""
-
 CLEAN_AND_NOISY = ("test", "noisy")
 
 LEVELS = ("accuracy", "mean confidence", "ECE-10")
@@ -246,7 +243,8 @@ def kinds_table(records: Sequence[Record]) -> Table:
     """Accuracy by question kind, on original and noisy images."""
     names = dict.fromkeys(name for r in records for of in r.measures.values() for name in of)
     kinds = [name for name in names if KIND.fullmatch(name) and name != CONSTANT]
-    columns = {KIND.sub(r"\1", name): _accuracy(name) for name in [*kinds, CONSTANT]}
+    columns = [_measured(KIND.sub(r"\1", name), CLEAN_AND_NOISY, name) for name in kinds]
+    columns.append(_measured(KIND.sub(r"\1", CONSTANT), CLEAN_AND_NOISY[:1], CONSTANT))
     caption = f"{_title(records)}, accuracy by kind of question, original / noisy."
     return _table(records, columns, caption) if kinds else Table([], [], caption)
 
@@ -269,7 +267,7 @@ def noise_table(records: Sequence[Record]) -> Table:
     """Accuracy, confidence and ECE by noise variance."""
     names = dict.fromkeys(part for r in records for part in r.results["measures"])
     parts = {noise_of(part): part for part in names if part != "dev"}
-    columns = {f"{variance:g}": _levels(parts[variance]) for variance in sorted(parts)}
+    columns = [_measured(f"{v:g}", (parts[v],), *LEVELS) for v in sorted(parts)]
     caption = f"{_title(records)}, accuracy / mean confidence / ECE by variance of noise."
     extra = set(parts) - {0.0, NOISE}
     return _table(records, columns, caption) if extra else Table([], [], caption)
@@ -287,21 +285,16 @@ def _type_cell(line: Line, types: list[str]) -> str:
     return " / ".join(cells)
 
 
-def _accuracy(name: str) -> Cell:
-    parts = CLEAN_AND_NOISY[:1] if name == CONSTANT else CLEAN_AND_NOISY
-    return lambda line: " / ".join(line.cell(part, name) for part in parts)
+def _measured(name: str, parts: Sequence[str], *measures: str) -> Column:
+    """A column with every measure of every part."""
+    return Column(name, lambda line: line.cells(itertools.product(parts, measures)))
 
 
-def _levels(part: str) -> Cell:
-    return lambda line: " / ".join(line.cell(part, name) for name in LEVELS)
-
-
-def _table(records: Sequence[Record], columns: dict[str, Cell], caption: str) -> Table:
+def _table(records: Sequence[Record], columns: Sequence[Column], caption: str) -> Table:
     """A row for each cell and mode that has any of the values."""
-    measured = [Column(name, cell) for name, cell in columns.items()]
     lines = [
         line
         for line in lines_by_mode(records)
-        if any(column.cell(line) != NONE for column in measured)
+        if any(column.cell(line) != NONE for column in columns)
     ]
-    return table_of(lines, [ATTENTION, PREDICTION, *measured], caption)
+    return table_of(lines, [ATTENTION, PREDICTION, *columns], caption)

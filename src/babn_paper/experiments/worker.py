@@ -1,11 +1,12 @@
-"""A worker process that does runs one after the other, as its parent process requests.
+"""A worker process that executes runs one after another, as its parent process requests.
 
-Reads folders of prepared runs from standard input, one per line, and replies to each with one line:
-empty for a finished run, or the error. When the parent process ends, the current run writes a
-checkpoint and stops.
+Reads runs from standard input, one JSON object with folder and experiment per line, and replies to
+each with one line: empty for a finished run, or the error. When the parent process ends, the
+current run writes a checkpoint and stops.
 """
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import torch
 
 from babn.errors import BabnError, is_out_of_memory, one_line
+from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.run import run
 from babn_paper.experiments.run_folder import BusyError, RunFolder
 
@@ -31,7 +33,7 @@ OUT_OF_MEMORY = "out of memory; a smaller batch_size, max_length or number of sa
 
 
 def work(parent: int) -> None:
-    """Does the requested runs until standard input is closed.
+    """Executes the requested runs until standard input is closed.
 
     Args:
         parent: Process id of the parent.
@@ -41,24 +43,26 @@ def work(parent: int) -> None:
     sys.stdout = sys.stderr  # printed text is not a reply
     threading.Thread(target=_interrupt_when_orphaned, args=(parent,), daemon=True).start()
     for line in sys.stdin:
-        folder = Path(line.rstrip("\n"))
-        print(do_run(folder), file=reply, flush=True)
+        wanted = json.loads(line)
+        experiment = Experiment.from_dict(wanted["experiment"])
+        print(do_run(experiment, Path(wanted["folder"])), file=reply, flush=True)
         gc.collect()
         torch.cuda.empty_cache()  # frees cached memory for other processes
 
 
-def do_run(folder: Path) -> str:
-    """Does a prepared run and returns its error message, or an empty string."""
+def do_run(experiment: Experiment, folder: Path) -> str:
+    """Executes or resumes a run and returns its error message, or an empty string."""
     os.environ.pop("WORLD_SIZE", None)  # a run of a grid has a single process
     # The command recorded in environment.json is the one that does this run alone.
     sys.argv[1:] = ["train", f"{folder}/experiment.toml", "--out", str(folder), "--resume"]
     try:
-        run(RunFolder(folder).experiment(), folder, resume=True)
+        run(experiment, folder, resume=True)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BusyError:
         return BUSY
     except Exception as error:  # one run must not stop the others
+        folder.mkdir(parents=True, exist_ok=True)
         RunFolder(folder).trace.write_text(traceback.format_exc())
         if is_out_of_memory(error):
             return OUT_OF_MEMORY

@@ -23,7 +23,7 @@ RUNNER = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_experiment(tiny(), tmp_path / "tiny.toml", "babn train tiny.toml")
+    write_experiment(tiny(), tmp_path / "tiny.toml")
     return tmp_path / "tiny.toml"
 
 
@@ -38,8 +38,6 @@ def test_training_and_evaluating_print_the_same_table(config: Path) -> None:
     folder = Path("runs/tiny+steps=2/seed-3")
     assert f"run folder: {folder}" in output
     assert RunFolder(folder).experiment().steps == 2
-    first = folder.joinpath("experiment.toml").read_text().splitlines()[0]
-    assert first == "# babn train tiny.toml --set steps=2 --set seed=3"
     table = output[output.index("mrpc, dev") :]
     code, again = invoke("evaluate", str(folder))
     assert code == 0, again
@@ -56,7 +54,7 @@ def test_errors_are_one_line(config: Path) -> None:
         (["evaluate", "nothing"], "holds no run"),
         (["reproduce", "table9"], "Tables: table1, table2, table3"),
         (["sweep", "none"], "neither a file nor built in"),
-        (["reproduce", "table1", "--jobs", "0"], "--jobs 0"),
+        (["reproduce", "table1", "--jobs", "0"], "jobs=0"),
     ]:
         code, output = invoke(*words)
         assert code == 2, (words, output)

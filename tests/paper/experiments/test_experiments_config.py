@@ -17,7 +17,7 @@ from babn_paper.experiments.config_files import (
     write_experiment,
 )
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.naming import command, run_path
+from babn_paper.experiments.naming import run_path
 from babn_paper.experiments.records import Record
 from babn_paper.tasks.catalogue import find_task
 
@@ -108,13 +108,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     experiment = tiny(
         settings={"rho": 4.0, "upward": "heads"}, paper={"s/step": "0.26"}, data='a "b" ä\\c'
     )
-    write_experiment(experiment, tmp_path / "e.toml", "babn train x")
-    assert (tmp_path / "e.toml").read_text().startswith("# babn train x\n")
+    write_experiment(experiment, tmp_path / "e.toml")
     assert read_experiment(tmp_path / "e.toml") == experiment
 
 
 def test_any_field_can_be_overridden(tmp_path: Path) -> None:
-    write_experiment(tiny(settings={"rho": 4.0}), tmp_path / "e.toml", "")
+    write_experiment(tiny(settings={"rho": 4.0}), tmp_path / "e.toml")
     texts = ["learning_rate=1e-4", "settings.sigma=0", "model=7", "precision=bfloat16", "seed=3"]
     found = read_experiment(tmp_path / "e.toml", parse_overrides(texts))
     assert found == tiny(
@@ -188,9 +187,6 @@ def test_runs_that_differ_have_folders_that_differ() -> None:
     assert plain == Path("runs/table1/mrpc-belief/seed-0")
     other = run_path(config, {"settings": {"rho": 4}, "data": "/x/y", "seed": 2}, 2)
     assert other == Path("runs/table1/mrpc-belief+settings.rho=4/seed-2")
-    assert command("table1/mrpc-belief", {"settings": {"rho": 4}, "data": "a b"}) == (
-        "babn train table1/mrpc-belief --set settings.rho=4 --set 'data=a b'"
-    )
 
 
 def test_the_method_has_the_settings() -> None:

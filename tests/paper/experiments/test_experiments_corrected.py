@@ -12,11 +12,11 @@ from small_experiments import tiny
 from babn.errors import BabnError, BabnWarning, ConfigError, StorageError
 from babn.progress import Progress
 from babn_paper.experiments import evaluation
-from babn_paper.experiments.engines import Engine, Slot
+from babn_paper.experiments.engines import Engine, Job, Slot
 from babn_paper.experiments.evaluation import evaluate, remeasure
-from babn_paper.experiments.jobs import Job, run_all
+from babn_paper.experiments.jobs import run_all
 from babn_paper.experiments.run import run
-from babn_paper.experiments.run_folder import RunFolder, lock_holder, write_json
+from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.experiments.worker import do_run
 
 pytestmark = pytest.mark.thorough
@@ -48,7 +48,7 @@ def test_a_failed_configuration_does_not_keep_the_folder_from_the_right_one(
 def test_an_unknown_task_makes_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="mrpx"):
         run(tiny(task="mrpx"), tmp_path / "run")
-    wanted = [Job(tiny(), tmp_path / "0", ""), Job(tiny(task="mrpx"), tmp_path / "1", "")]
+    wanted = [Job(tiny(), tmp_path / "0"), Job(tiny(task="mrpx"), tmp_path / "1")]
     with pytest.raises(ConfigError, match="mrpx"):
         run_all(wanted, 1, Progress(), engine=InProcess())
     assert not list(tmp_path.iterdir())
@@ -65,8 +65,8 @@ class InProcess(Engine):
 
 
 class InProcessSlot(Slot):
-    def run(self, folder: Path) -> str:
-        return do_run(folder)
+    def run(self, job: Job) -> str:
+        return do_run(job.experiment, job.folder)
 
     def interrupt(self) -> None:
         pass
@@ -80,7 +80,7 @@ def test_a_failed_sweep_does_not_keep_its_folders_from_the_right_one(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["babn"])
     for fields in ({"data": "/nowhere"}, {"model": "/no/such/model"}, {"steps": 1}):
-        wanted = [Job(tiny(**fields), tmp_path / "0", "")]
+        wanted = [Job(tiny(**fields), tmp_path / "0")]
         failed = run_all(wanted, 1, Progress(), engine=InProcess())
         place = RunFolder(tmp_path / "0")
         assert bool(failed) == ("steps" not in fields)
@@ -91,30 +91,13 @@ def test_a_failed_sweep_does_not_keep_its_folders_from_the_right_one(
 
 def test_a_sweep_that_is_refused_leaves_the_folders_of_others_free(tmp_path: Path) -> None:
     other = RunFolder(tmp_path / "1")
-    other.begin(tiny(seed=7), "")
+    other.begin(tiny(seed=7))
     write_json(other.environment, {})
-    wanted = [Job(tiny(seed=seed), tmp_path / f"{seed}", "") for seed in range(2)]
+    wanted = [Job(tiny(seed=seed), tmp_path / f"{seed}") for seed in range(2)]
     with pytest.raises(ConfigError, match="was started with seed=7"):
         run_all(wanted, 1, Progress(), engine=InProcess())
     assert RunFolder(tmp_path / "0").state == "absent"
     assert other.experiment() == tiny(seed=7)
-
-
-def test_a_run_that_another_sweep_withdraws_is_prepared_again(tmp_path: Path) -> None:
-    class Withdrawing(Progress):
-        def begin(self, task: str, total: int, done: int = 0) -> None:
-            RunFolder(tmp_path / "0").withdraw()
-
-    tried: list[str] = []
-
-    class Noting(InProcess):
-        def slot(self, number: int) -> InProcessSlot:
-            slot = InProcessSlot()
-            slot.run = lambda folder: tried.append(RunFolder(folder).state) or "no"  # type: ignore
-            return slot
-
-    failed = run_all([Job(tiny(), tmp_path / "0", "")], 1, Withdrawing(), engine=Noting())
-    assert (tried, failed) == (["unfinished"], {tmp_path / "0": "no"})
 
 
 @pytest.fixture
@@ -153,7 +136,7 @@ def test_a_read_only_run_can_be_evaluated(
     before = RunFolder(read_only).read_results()
     assert remeasure(read_only) == before
     assert not [w for w in recwarn if issubclass(w.category, BabnWarning)]
-    assert lock_holder(read_only) is None
+    assert RunFolder(read_only).holder is None
     with pytest.warns(BabnWarning, match=r"not saved: .*run cannot be written.*Read-only"):
         again = evaluate(read_only, samples=2)
     assert again["measures"]["dev"]["mean"] == before["measures"]["dev"]["mean"]

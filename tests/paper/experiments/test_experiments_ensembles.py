@@ -7,8 +7,8 @@ import torch
 from small_experiments import tiny
 
 from babn.evaluation.predictions import Evaluation
+from babn_paper.experiments.engines import Job
 from babn_paper.experiments.evaluation import measure
-from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.tasks.catalogue import find_task
@@ -22,7 +22,7 @@ def finished(folder: Path, seed: int) -> tuple[Job, dict[str, torch.Tensor]]:
     experiment = tiny(task="nli", method="softmax", seed=seed)
     task, logits, predictions = find_task("nli", {}), {}, {}
     place = RunFolder(folder / "nli-softmax" / f"seed-{seed}")
-    place.begin(experiment, "")
+    place.begin(experiment)
     for number, part in enumerate(PARTS):
         torch.manual_seed(10 * seed + number)
         logits[part] = 2 * torch.randn(40, 3)
@@ -31,7 +31,7 @@ def finished(folder: Path, seed: int) -> tuple[Job, dict[str, torch.Tensor]]:
         predictions[part, "mean"].save(place.predictions / f"{part}-mean")
     about = {"scores": [], "parameters": 1, "steps": 1, "seconds_per_step": None}
     write_json(place.results, {"measures": measure(task, predictions), **about})
-    return Job(experiment, place.path, ""), logits
+    return Job(experiment, place.path), logits
 
 
 def test_an_ensemble_has_measures_of_each_domain_and_of_both_together(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Many experiments from one file, run side by side."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,7 @@ def test_fields_can_be_tried_together(tmp_path: Path) -> None:
         ("[tasks.mrpc]\n[methods.bam]\n[search]\nbam = []", r"search\.bam=\[\]"),
         ("[every]", "needs at least one"),
         ("[colours]\n[tasks.mrpc]\n[methods.bam]", "colours"),
-        ("[tasks", "cannot be read"),
+        ("[tasks", "is not TOML"),
         ("seeds = 3\n[tasks.mrpc]\n[methods.bam]", "seeds=3"),
         ("[tasks.mrpc]\n[methods.bam]\nseeds = 3", "seeds=3"),
         ("[tasks.mrpc]\n[methods.bam]\n[search]\nbam = [{ seeds = 3 }]", "seeds=3"),
@@ -191,7 +192,7 @@ samples = 2
 def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path) -> None:
     jobs = grid_of(SIDE_BY_SIDE, tmp_path).jobs({}, tmp_path)
     bad = grid_of(SIDE_BY_SIDE.replace('"builtin"', '"/nowhere"'), tmp_path)
-    bad = Grid("bad", bad.cells[:1], [0])
+    bad = Grid("bad", [replace(bad.cells[0], seeds=[0])])
     failed = run_all([*jobs, *bad.jobs({}, tmp_path)], 2, Progress())
     assert list(failed) == [tmp_path / "bad/mrpc-softmax/seed-0"]
     assert "/nowhere" in next(iter(failed.values()))
@@ -212,7 +213,7 @@ def test_runs_side_by_side_are_done_once_and_failures_stay_alone(tmp_path: Path)
 
 def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
     grid = grid_of(SIDE_BY_SIDE, tmp_path)
-    RunFolder(grid.jobs({}, tmp_path)[0].folder).begin(grid.jobs({})[0].experiment, "")
+    RunFolder(grid.jobs({}, tmp_path)[0].folder).begin(grid.jobs({})[0].experiment)
     with pytest.raises(ConfigError, match=r"started with batch_size=8 \(now 4\)"):
         run_all(grid.jobs({"batch_size": 4}, tmp_path), 1, Progress())
 

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ import torch
 from small_experiments import tiny
 
 from babn.errors import ConfigError
+from babn.files import replace_file
 from babn.progress import Progress
 from babn_paper.experiments import jobs, worker
-from babn_paper.experiments.engines import Engine, Slot, WorkerDiedError
-from babn_paper.experiments.jobs import Job, run_all
-from babn_paper.experiments.run_folder import RunFolder, lock_folder, write_json
+from babn_paper.experiments.config_files import write_experiment
+from babn_paper.experiments.engines import Engine, Job, Slot, WorkerDiedError
+from babn_paper.experiments.jobs import run_all
+from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.experiments.worker import BUSY, INTERRUPTED, OUT_OF_MEMORY, do_run
 
 Behaviour = Callable[[Path, int], str]
@@ -42,11 +45,14 @@ class ScriptedSlot(Slot):
     def __init__(self, engine: Scripted) -> None:
         self.engine = engine
 
-    def run(self, folder: Path) -> str:
-        self.engine.tried.append(folder)
-        answer = self.engine.behaviour(folder, self.engine.tried.count(folder))
+    def run(self, job: Job) -> str:
+        self.engine.tried.append(job.folder)
+        answer = self.engine.behaviour(job.folder, self.engine.tried.count(job.folder))
         if not answer:
-            write_json(RunFolder(folder).results, {})
+            folder = RunFolder(job.folder)
+            folder.path.mkdir(exist_ok=True)
+            replace_file(folder.config, partial(write_experiment, job.experiment))
+            write_json(folder.results, {})
         return answer
 
     def interrupt(self) -> None:
@@ -68,7 +74,7 @@ class Listening(Progress):
 
 
 def some_jobs(folder: Path, count: int = 3) -> list[Job]:
-    return [Job(tiny(seed=seed), folder / f"{seed}", "") for seed in range(count)]
+    return [Job(tiny(seed=seed), folder / f"{seed}") for seed in range(count)]
 
 
 @pytest.fixture(autouse=True)
@@ -148,9 +154,8 @@ def test_a_worker_tells_lack_of_memory_from_other_errors(
     def without_memory(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    RunFolder(tmp_path).begin(tiny(), "")
     monkeypatch.setattr(worker, "run", without_memory)
-    assert do_run(tmp_path) == OUT_OF_MEMORY
+    assert do_run(tiny(), tmp_path) == OUT_OF_MEMORY
     assert "Tried to allocate 2.00 GiB" in RunFolder(tmp_path).trace.read_text()
 
 
@@ -158,8 +163,8 @@ def test_a_run_of_another_process_is_waited_for_and_not_run_again(tmp_path: Path
     engine, progress = Scripted(lambda *_: ""), Listening()
     wanted = some_jobs(tmp_path)
     folder = RunFolder(wanted[0].folder)
-    folder.begin(wanted[0].experiment, "")
-    with lock_folder(folder.path):
+    folder.begin(wanted[0].experiment)
+    with folder.locked():
         thread = threading.Thread(
             target=run_all, args=(wanted, 2, progress), kwargs={"engine": engine}
         )
@@ -209,14 +214,14 @@ def test_a_death_after_ctrl_c_is_no_failure(tmp_path: Path) -> None:
 
 def test_nothing_is_begun_where_a_folder_holds_another_run(tmp_path: Path) -> None:
     wanted = some_jobs(tmp_path)
-    RunFolder(tmp_path / "2").begin(tiny(seed=2, batch_size=4), "")
+    RunFolder(tmp_path / "2").begin(tiny(seed=2, batch_size=4))
     engine = Scripted(lambda *_: "")
     with pytest.raises(ConfigError, match=r"started with batch_size=4 \(now 8\)"):
         run_all(wanted, 2, Listening(), engine=engine)
     assert not engine.tried
 
 
-def test_sweeps_that_begin_at_once_prepare_each_run_once(tmp_path: Path) -> None:
+def test_sweeps_that_begin_at_once_finish_every_run(tmp_path: Path) -> None:
     wanted = some_jobs(tmp_path, 8)
     engines = [Scripted(lambda *_: "") for _ in range(3)]
     threads = [
@@ -237,7 +242,6 @@ def test_records_name_the_command_that_repeats_a_run(
     """And not how its worker was called."""
     monkeypatch.setattr("sys.argv", ["worker.py", "4711"])
     folder = RunFolder(tmp_path / "run")
-    folder.begin(tiny(steps=1, samples=1), "")
-    assert do_run(folder.path) == ""
+    assert do_run(tiny(steps=1, samples=1), folder.path) == ""
     expected = f"babn train {folder.path}/experiment.toml --out {folder.path} --resume"
     assert folder.read_environment()["command"] == expected

@@ -46,7 +46,7 @@ def test_known_results_are_not_run_again_and_stand_in_the_new_ones(
                 **FINISHED,
                 "measures": {"dev": {"mean": {"accuracy": 0.5 + job.experiment.seed / 10}}},
             },
-            environment={"command": job.command},
+            environment={"command": f"babn train {job.folder}"},
         )
         for job in jobs
     ]

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from babn_paper.experiments.run_folder import HOLDER, LOCK, BusyError, lock_folder, lock_holder
+from babn_paper.experiments.run_folder import HOLDER, LOCK, BusyError, RunFolder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from babn_paper.experiments.run_folder import lock_folder
-with lock_folder(Path(sys.argv[1])):
+from babn_paper.experiments.run_folder import RunFolder
+with RunFolder(sys.argv[1]).locked():
     print("held", flush=True)
     time.sleep(60)
 """
 
 
 def test_the_lock_has_one_holder_whom_errors_name(tmp_path: Path) -> None:
-    with lock_folder(tmp_path):
-        assert f"process {os.getpid()} of" in str(lock_holder(tmp_path))
+    with RunFolder(tmp_path).locked():
+        assert f"process {os.getpid()} of" in str(RunFolder(tmp_path).holder)
         with pytest.raises(BusyError, match=f"is being written by process {os.getpid()} of"):
-            lock_folder(tmp_path).__enter__()
-    assert lock_holder(tmp_path) is None
+            RunFolder(tmp_path).locked().__enter__()
+    assert RunFolder(tmp_path).holder is None
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
@@ -35,14 +35,14 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     )
     with process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
-        assert f"process {process.pid} of" in str(lock_holder(tmp_path))
+        assert f"process {process.pid} of" in str(RunFolder(tmp_path).holder)
         process.send_signal(signal.SIGKILL)
     assert (tmp_path / HOLDER).exists()  # it could not clean up
-    assert lock_holder(tmp_path) is None
-    with lock_folder(tmp_path):
-        assert f"process {os.getpid()} of" in str(lock_holder(tmp_path))
+    assert RunFolder(tmp_path).holder is None
+    with RunFolder(tmp_path).locked():
+        assert f"process {os.getpid()} of" in str(RunFolder(tmp_path).holder)
 
 
 def test_a_missing_folder_has_no_holder(tmp_path: Path) -> None:
-    assert lock_holder(tmp_path / "absent") is None
+    assert RunFolder(tmp_path / "absent").holder is None
     assert not (tmp_path / "absent").exists()

@@ -128,7 +128,7 @@ def test_a_process_alone_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None
 def train(folder: Path, *arguments: str, **fields: Any) -> tuple[str, ...]:
     """The command that trains a tiny model, to be started by torchrun."""
     folder.mkdir(exist_ok=True)
-    write_experiment(tiny(**fields), folder / "tiny.toml", "")
+    write_experiment(tiny(**fields), folder / "tiny.toml")
     return ("-m", "babn", "train", "tiny.toml", "--out", "run", *arguments)
 
 

@@ -27,7 +27,7 @@ from babn_paper.experiments.training_state import prepare_training
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("done") / "run"
-    run(tiny(), folder, heading="babn train tiny")
+    run(tiny(), folder)
     return folder
 
 

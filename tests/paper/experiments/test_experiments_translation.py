@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from babn.cli._app import app
 from babn.errors import ConfigError, DataError
 from babn_paper.experiments.config_files import BUILT_IN, read_experiment
+from babn_paper.experiments.engines import Job
 from babn_paper.experiments.evaluation import evaluate, remeasure
 from babn_paper.experiments.experiment import Experiment
-from babn_paper.experiments.file_translation import TranslationSettings, translate_file
+from babn_paper.experiments.file_translation import translate_file
 from babn_paper.experiments.grids import quick, table_grid
-from babn_paper.experiments.jobs import Job
 from babn_paper.experiments.log import read_log
 from babn_paper.experiments.records import collect
 from babn_paper.experiments.result_pages import main_table, page
@@ -116,7 +116,7 @@ def test_a_run_that_goes_on_comes_to_the_same_weights(
 
 
 def test_the_table_has_the_papers_numbers(runs: Path) -> None:
-    jobs = [Job(tiny(method=r), runs / f"translation-{r}" / "seed-0", "") for r in METHODS]
+    jobs = [Job(tiny(method=r), runs / f"translation-{r}" / "seed-0") for r in METHODS]
     table = main_table(collect(jobs))
     assert {len(row) for row in table.rows} == {len(table.columns)}
     assert [row[0] for row in table.rows if row[1] == "mean"] == [
@@ -129,7 +129,7 @@ def test_the_table_has_the_papers_numbers(runs: Path) -> None:
     text = page(collect(jobs), "Table 4", "babn reproduce table4")
     assert "nrefs:1" in text
     assert "ECE" not in text
-    missing = [Job(tiny(method=r), runs / "none" / r, "") for r in METHODS]
+    missing = [Job(tiny(method=r), runs / "none" / r) for r in METHODS]
     empty = main_table(collect(missing))
     assert {len(row) for row in empty.rows} == {len(empty.columns)}
 
@@ -204,8 +204,8 @@ def test_samples_do_not_depend_on_batches(runs: Path, tmp_path: Path, method: st
     for batch in (1, 4):
         out = tmp_path / f"{batch}.jsonl"
         # Two beams of a model that has learnt little may differ by less than rounding.
-        settings = TranslationSettings(samples=3, batch=batch, json=True, beam=1)
-        translate_file(runs / f"translation-{method}/seed-0", file, out, settings)
+        run = runs / f"translation-{method}/seed-0"
+        translate_file(run, file, out, samples=3, batch=batch, as_json=True, beam=1)
         found.append([json.loads(line) for line in out.read_text().splitlines()])
     for one, other in zip(found[0], found[1], strict=True):
         assert one["translation"] == other["translation"]

@@ -79,4 +79,4 @@ def test_ctrl_c_stops_all_jobs_with_a_checkpoint(tmp_path: Path) -> None:
     run, _ = worker_in_training(tmp_path)
     assert interrupt_sweep(sweep) == 130
     assert RunFolder(run).state == "unfinished" and RunFolder(run).holder is None
-    assert not (run / ".stop").exists()
+    assert not list(tmp_path.rglob("stop-*"))
