@@ -1,6 +1,7 @@
 """Bayesian attention belief networks: calibrated uncertainty for attention models."""
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,5 +39,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _public_names() -> list[str]:
-    names = {name for name in vars(import_module("babn.public")) if not name.startswith("_")}
+    found = vars(import_module("babn.public")).items()
+    names = {name for name, x in found if name[0] != "_" and not isinstance(x, ModuleType)}
     return sorted(names.union(_PACKAGES, _TRAINERS))
