@@ -97,7 +97,7 @@ clean:  ## remove the virtual environment, the caches and what was built
 	find src tests benchmarks paper tools examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # Two test processes with one thread each: more threads only fight over the cores.
 test test-all test-slow docs fuzz reliability soak: export OMP_NUM_THREADS := 1

@@ -332,7 +332,9 @@ def write(path: Path, args: Any, name: str, found: dict[str, Any]) -> None:
 def parse() -> Any:
     """The command line."""
     parser = noise_table.arguments(TASKS)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, help="by default all")
+    parser.add_argument(
+        "--methods", nargs="+", choices=METHODS, metavar="METHOD", help="of METHODS; by default all"
+    )
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128, help="tokens of a text at most")
     return parser.parse_args()

@@ -140,6 +140,18 @@ def without_dropout(model: Any) -> Any:
     return model
 
 
+def checkpoint_activations(model: Any, *, use_reentrant: bool = False) -> None:
+    """Switches checkpointing on, by the method that the installed transformers prefers."""
+    new = getattr(model, "activation_checkpointing_enable", None)
+    (new or model.gradient_checkpointing_enable)({"use_reentrant": use_reentrant})
+
+
+def stop_checkpointing(model: Any) -> None:
+    """Switches checkpointing off."""
+    new = getattr(model, "activation_checkpointing_disable", None)
+    (new or model.gradient_checkpointing_disable)()
+
+
 def floats(output: Any) -> list[Tensor]:
     """The floating-point tensors of an output."""
     leaves = pytree.tree_leaves(output)

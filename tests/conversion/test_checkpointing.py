@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 import babn
-from models import CASES, Case, cases, gap, vector_batch
+from models import CASES, Case, cases, checkpoint_activations, gap, stop_checkpointing, vector_batch
 
 CHECKPOINTED = cases("bert", "gpt2", "llama", "bart", "deberta")
 
@@ -29,7 +29,7 @@ def test_gradients_are_those_of_training_without_it(case: Case, passes: int) -> 
     model = case.converted(sigma=0.1, kl_weight=1.0)
     expected = gradient(model, case, passes)
 
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpoint_activations(model)
 
     assert gap([expected], [gradient(model, case, passes)]) < 1e-5
 
@@ -38,7 +38,7 @@ def test_checkpointing_may_be_on_before_conversion() -> None:
     case = CASES["bert"]
     expected = gradient(case.converted(), case)
     model = case.model()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpoint_activations(model)
     babn.convert(model, babn.BeliefConfig.pairs(max_length=64))
     model.babn.load_state_dict(case.converted().babn.state_dict())
 
@@ -49,10 +49,10 @@ def test_checkpointing_may_be_switched_off_again() -> None:
     case = CASES["bert"]
     model = case.converted()
     expected = gradient(model, case)
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpoint_activations(model)
     gradient(model, case)
 
-    model.gradient_checkpointing_disable()
+    stop_checkpointing(model)
 
     assert gap([expected], [gradient(model, case)]) < 1e-5
 
@@ -60,7 +60,7 @@ def test_checkpointing_may_be_switched_off_again() -> None:
 @pytest.mark.parametrize("case", cases("bert", "gpt2"))
 def test_reentrant_checkpointing_is_refused(case: Case) -> None:
     model = case.converted()
-    model.gradient_checkpointing_enable({"use_reentrant": True})
+    checkpoint_activations(model, use_reentrant=True)
 
     with pytest.raises(babn.errors.CheckpointingError, match="use_reentrant=False"):
         gradient(model, case)
@@ -124,7 +124,7 @@ def test_the_checkpoint_of_torch_asks_for_that_of_babn() -> None:
 def test_seeded_samples_cannot_be_recomputed() -> None:
     case = CASES["bert"]
     model = case.converted()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpoint_activations(model)
     with (
         babn.sampling(model, seed=0),
         pytest.raises(babn.errors.CheckpointingError, match="Seeded sampling"),

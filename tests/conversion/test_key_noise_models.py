@@ -14,7 +14,17 @@ from babn.conversion.override import overriding
 from conversion.test_causality import CAUSAL, CUT, with_another_end
 from conversion.test_generation import GENERATORS, TOKENS, generate
 from conversion.test_padding import PADDED, assert_equal, longer
-from models import CASES, Batch, Case, cases, floats, gap, outputs, without_dropout
+from models import (
+    CASES,
+    Batch,
+    Case,
+    cases,
+    checkpoint_activations,
+    floats,
+    gap,
+    outputs,
+    without_dropout,
+)
 
 # Their own attention is not torch's: products in another order, or a fast path of encoders.
 OTHERWISE = {"deberta", "mpnet", "t5", "gemma2", "multihead", "torch-encoder", "torch-transformer",
@@ -182,7 +192,7 @@ def test_checkpointing_has_the_gradients_of_training_without_it(case: Case) -> N
     model, found = case.with_key_noise(kl_weight=1.0).train(), []
     for checkpointed in (False, True):
         if checkpointed:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            checkpoint_activations(model)
         model.zero_grad()
         torch.manual_seed(0)
         case.loss(model).backward()

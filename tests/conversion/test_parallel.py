@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import babn
-from models import CASES, Case, cases, gap, without_dropout
+from models import CASES, Case, cases, checkpoint_activations, gap, without_dropout
 
 pytestmark = pytest.mark.thorough
 
@@ -71,7 +71,7 @@ def test_an_override_holds_in_its_own_thread() -> None:
 def test_gradients_of_a_backward_in_another_thread_are_the_same() -> None:
     case = CASES["bert"]
     model = case.converted().train()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpoint_activations(model)
     found = []
     for workers in (0, 1):
         model.zero_grad()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import babn
-from models import CASES, Case, cases, outputs, surface, without_dropout
+from models import CASES, Case, cases, checkpoint_activations, outputs, surface, without_dropout
 
 
 @pytest.mark.parametrize("case", cases())
@@ -48,7 +48,7 @@ def test_trained_base_weights_stay() -> None:
 def test_checkpointing_functions_are_unwrapped() -> None:
     case = CASES["bert"]
     model = case.converted().train()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpoint_activations(model)
     case.loss(model).backward()
 
     babn.revert(model)

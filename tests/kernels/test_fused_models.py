@@ -11,7 +11,17 @@ import torch
 import babn
 from babn.errors import UnsupportedAttentionError
 from babn.kernels import dispatch
-from models import ALL, TEXT, Batch, Case, encoder, floats, token_batch, without_dropout
+from models import (
+    ALL,
+    TEXT,
+    Batch,
+    Case,
+    checkpoint_activations,
+    encoder,
+    floats,
+    token_batch,
+    without_dropout,
+)
 
 pytestmark = pytest.mark.thorough
 
@@ -55,7 +65,7 @@ def step(
     """Loss, KL of each layer and gradients of a training step at the posterior mean."""
     model = without_dropout(case.converted(kernel=kernel, sigma=0.01, **settings)).train()
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        checkpoint_activations(model)
     with babn.posterior_mean(model):
         loss = case.loss(model)
     loss.backward()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import babn
 from babn.errors import ConfigError
+from models import checkpoint_activations
 
 
 class Pretended:
@@ -66,7 +67,7 @@ def test_the_mean_over_processes_is_that_of_the_joined_batch(
 
 def test_recomputation_does_not_ask_other_processes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_with("belief")
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpoint_activations(model)
     pretended = Pretended(monkeypatch)
     with babn.across_processes(model):
         model(**joint_batch(4)).loss.backward()

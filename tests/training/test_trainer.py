@@ -197,9 +197,11 @@ def test_plain_trainer_loses_the_kl_under_label_smoothing(tmp_path: Path) -> Non
 
 
 def test_gradient_checkpointing_keeps_the_gradients(tmp_path: Path) -> None:
+    old, new = "gradient_checkpointing", "activation_checkpointing"
+    option = new if hasattr(Seq2SeqTrainingArguments, new) else old
     models = [babn.convert(bert(), without_noise()) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     for model, on in zip(models, (False, True), strict=True):
-        settings = one_step_of_descent(tmp_path, gradient_checkpointing=on)
+        settings = one_step_of_descent(tmp_path, **{option: on})
         BeliefTrainerInOrder(model, settings, train_dataset=texts()).train()
     assert largest_gap(*models) < 1e-6

@@ -24,6 +24,8 @@ predictions carry calibrated uncertainty. New here? Run `babn demo`: it takes a 
 needs no download beyond pip.
 """
 
+EXPERIMENTS = "Training and experiments"
+"""Title of the commands of other packages in the help."""
 
 VALUES = {
     Path: "FOLDER",
@@ -78,7 +80,8 @@ def app(*packages: ModuleType) -> typer.Typer:
     made.callback()(_start)
     for name, function in commands(*packages):
         summary, _ = split_docstring(function)
-        made.command(name, help=summary)(with_options(function))
+        panel = None if function.__module__.startswith("babn.cli.") else EXPERIMENTS
+        made.command(name, help=summary, rich_help_panel=panel)(with_options(function))
     return made
 
 

@@ -10,7 +10,7 @@
 | hooks that open and close a forward context | `hooks.py` |
 | forward context: computes the calls of one forward pass | `forward_context.py`, `layer_kl.py`, `override.py` |
 | activation checkpointing | `checkpointing.py` |
-| checks that calls are still intercepted; checksums of the base | `call_checks.py`, `fingerprint.py` |
+| checks that calls are still intercepted | `call_checks.py` |
 
 One call of a transformers model takes this way:
 

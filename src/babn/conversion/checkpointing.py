@@ -86,5 +86,6 @@ def reentrant_error() -> CheckpointingError:
     """The error for reentrant checkpointing."""
     return CheckpointingError(
         "use_reentrant=True: reentrant checkpointing drops the gradients of the KL term. Use "
-        'use_reentrant=False, e.g. gradient_checkpointing_enable({"use_reentrant": False}).'
+        'use_reentrant=False, e.g. activation_checkpointing_enable({"use_reentrant": False}), or '
+        "gradient_checkpointing_enable before transformers 5.23."
     )
