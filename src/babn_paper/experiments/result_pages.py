@@ -117,7 +117,9 @@ def _data(record: Record) -> str:
 def machine_of(environment: Mapping[str, Any]) -> str:
     """The GPU of a run, or its processor."""
     machine = environment.get("machine", {})
-    return machine.get("gpu") or f"{machine.get('threads')} threads of {machine.get('processor')}"
+    threads = machine.get("threads")
+    cores = f"{threads} thread{'' if threads == 1 else 's'} of {machine.get('processor')}"
+    return machine.get("gpu") or cores
 
 
 def versions_of(
