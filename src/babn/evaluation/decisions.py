@@ -10,7 +10,6 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.distributions import Binomial
 
 from babn.errors import ConfigError
 from babn.metrics.accuracy_nll_brier import confidence_and_correct
@@ -149,13 +148,14 @@ def risk_bound(errors: int, count: int, failure: float) -> float:
     """
     if errors >= count:
         return 1.0
-    at_most = torch.arange(errors + 1, dtype=torch.float64)
+    i = torch.arange(errors + 1, dtype=torch.float64)
+    n = torch.tensor(float(count), dtype=torch.float64)
+    log_choices = torch.lgamma(n + 1) - torch.lgamma(i + 1) - torch.lgamma(n - i + 1)
     low, high = errors / count, 1.0
     for _ in range(40):
         b = (low + high) / 2
-        binomial = Binomial(count, torch.tensor(b, dtype=torch.float64))
-        log_share = binomial.log_prob(at_most).logsumexp(0)
-        low, high = (b, high) if log_share > math.log(failure) else (low, b)
+        log_at_most = (log_choices + i * math.log(b) + (n - i) * math.log1p(-b)).logsumexp(0)
+        low, high = (b, high) if log_at_most > math.log(failure) else (low, b)
     return high
 
 
