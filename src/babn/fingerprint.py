@@ -31,6 +31,13 @@ class Fingerprint:
     weights: Mapping[str, str] = field(default_factory=dict)
     adapters: str = ""
 
+    @classmethod
+    def from_dict(cls, values: Any) -> "Fingerprint":
+        """The fingerprint in JSON values, as `asdict` makes them."""
+        if not all(isinstance(x, str) for x in (*values["weights"].values(), values["adapters"])):
+            raise TypeError("checksums are strings")
+        return cls(values["weights"], values["adapters"])
+
 
 @dataclass(frozen=True)
 class Difference:

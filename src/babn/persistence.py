@@ -194,9 +194,10 @@ def _check_base(
         replaced: Modules that the adapter replaces, which may differ.
     """
     try:
-        saved = Fingerprint(**description.get(BASE, {}))
+        base = description.get(BASE)
+        saved = Fingerprint() if base is None else Fingerprint.from_dict(base)
         found = compare(saved, model, replaced)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise FormatError(
             f"{folder / DESCRIPTION} is damaged: {BASE} is no fingerprint of a base "
             f"({one_line(error)}). Save the model again, or pass check_base=False."
