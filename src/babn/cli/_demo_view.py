@@ -139,12 +139,10 @@ def verdicts(outcome: Outcome) -> list[str]:
     ours = [row for row in outcome.rows if row.level is not None]
     found = {row.name: row.scores["outside_entropy"] or 0.0 for row in (outcome.rows[0], *ours)}
     shown = "; ".join(f"{name} {percent(each)}" for name, each in found.items())
-    softmax, *others = found.values()
-    verdict = "at least as well as" if max(others) >= softmax else "less well than"
     novelty = outcome.novelty
     return [
         *lines,
-        f"BABN detects out-of-scope texts {verdict} softmax (AUROC by entropy: {shown})",
+        f"Out-of-scope texts are detected by entropy with these AUROCs: {shown}",
         f"babn.fit_novelty detects them by their distance from the training texts (AUROC "
         f"{percent(novelty.auroc)}): with p-values up to 5 % it flags {percent(novelty.outside)} % "
         f"of them and {percent(novelty.clear)} % of the clear texts",
