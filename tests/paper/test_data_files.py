@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from babn.errors import DataError
+from babn.files import parse_json
 from babn_paper import data_files
 from babn_paper.attacks.local_resources import read_table
 from babn_paper.attacks.local_resources import read_vectors as read_synonyms
@@ -97,3 +98,9 @@ def test_stamps_change_with_files(tmp_path: Path) -> None:
     os.utime(tmp_path / "a", ns=(0, 1))
     assert stamp(tmp_path) != before[0]
     assert stamp(tmp_path / "a") != before[1]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '[{"b": {"a": 1, "c": 2, "a": 3}}]'])
+def test_keys_that_come_twice_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="the key 'a' occurs twice"):
+        parse_json(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from babn.errors import ConfigError, FormatError
-from babn.files import parse_json, read_object
+from babn.files import parse_json, read_bytes, read_object
 from babn_paper.attacks.plan import Plan
 from babn_paper.experiments.experiment import current_names
 from babn_paper.experiments.run_folder import RunFolder, write_json
@@ -241,7 +241,7 @@ class AttackFolder:
 
     def read(self) -> list[AttackRecord]:
         """Reads all records in order."""
-        lines = self.records.read_bytes().splitlines() if self.records.exists() else []
+        lines = read_bytes(self.records).splitlines() if self.records.exists() else []
         return [self._record(number, line) for number, line in enumerate(lines, 1)]
 
     def _record(self, number: int, line: bytes) -> AttackRecord:
@@ -255,7 +255,7 @@ class AttackFolder:
     def _drop_broken_end(self) -> None:
         """Removes an incomplete last line, which a killed process leaves."""
         if self.records.exists():
-            content = self.records.read_bytes()
+            content = read_bytes(self.records)
             complete = content[: content.rfind(b"\n") + 1]
             if complete != content:
                 self.records.write_bytes(complete)

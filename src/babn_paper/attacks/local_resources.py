@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.errors import DataError, one_line
-from babn.files import parse_json
+from babn.files import parse_json, read_bytes
 from babn.text import quiet
 from babn_paper.attacks.plan import Recipe
 from babn_paper.attacks.resources import (
@@ -304,7 +304,7 @@ class LocalResources(Provider):
         if not path.exists():
             return {}
         try:
-            found: dict[str, dict[str, Any]] = parse_json(path.read_bytes())
+            found: dict[str, dict[str, Any]] = parse_json(read_bytes(path))
             fields = {field for entry in found.values() for field in entry}
         except (ValueError, AttributeError, TypeError) as error:
             raise ResourceError(
