@@ -100,23 +100,29 @@ class Models:
 
     def seconds(self, variant: Variant, seed: int) -> float:
         """Duration of the training."""
-        if self._find(variant, seed) is None:
+        kept = self._find(variant, seed)
+        if kept is None:
             self.get(variant, seed)
-        return float(self._kept[variant.name, seed]["seconds"])
+            return self.seconds(variant, seed)
+        return float(kept["seconds"])
 
     def _find(self, variant: Variant, seed: int) -> dict[str, Any] | None:
         path = self._path(variant, seed)
         if (variant.name, seed) not in self._kept and path is not None and path.is_file():
-            self._kept[variant.name, seed] = torch.load(path, "cpu", weights_only=True)
+            # Mapped, so that processes that share the file share its memory.
+            kept = torch.load(path, "cpu", weights_only=True, mmap=True)
+            self._kept[variant.name, seed] = kept
         return self._kept.get((variant.name, seed))
 
     def _keep(
         self, variant: Variant, seed: int, model: nn.Module, seconds: float
     ) -> dict[str, Any]:
         weights = {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}
-        kept = self._kept[variant.name, seed] = {"weights": weights, "seconds": seconds}
+        kept = {"weights": weights, "seconds": seconds}
         path = self._path(variant, seed)
-        if path is not None:
+        if path is None:
+            self._kept[variant.name, seed] = kept
+        else:
             make_folder(path.parent)
             replace_file(path, lambda partial: torch.save(kept, partial))
         return kept
