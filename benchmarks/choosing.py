@@ -5,9 +5,10 @@
 
 Fine-tunes an encoder for every method that needs it, chooses settings on development data, and
 writes `DIR/MODEL-TASK/METHOD-SEED.json` after each method; methods with a file are skipped. Several
-processes with the same arguments divide the work (`sharing.py`). The second form computes the
-Laplace approximation from the features that a machine without laplace-torch has written with
-`--features`. `choosing_results.py` collects the files.
+processes with the same arguments divide the work (`sharing.py`). The second form fits what needs
+only the last layer, the Laplace approximation and the deterministic model's temperature, to the
+features that a machine without laplace-torch has written with `--features`.
+`choosing_results.py` collects the files.
 """
 
 import argparse
@@ -255,8 +256,12 @@ def write_about(folder: Path, args: Any, task: str) -> None:
 
 
 def laplace(folders: Sequence[Path]) -> None:
-    """The Laplace approximation of all stored features."""
-    found = [m for m in GROUPS["post-hoc"] if isinstance(m, LastLayerLaplace)]
+    """The methods of the last layer, from all stored features."""
+    found = [
+        each
+        for each in GROUPS["post-hoc"]
+        if isinstance(each, LastLayerLaplace) or each.name == f"deterministic{TS}"
+    ]
     for path in sorted(path for folder in folders for path in folder.glob("features-*")):
         problem, tests = load_features(path)
         seed = int(path.stem.rpartition("-")[2])

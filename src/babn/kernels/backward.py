@@ -84,7 +84,7 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
                 scale_term, scale_slope = softplus_term_and_slope(
                     scale_logits, C.IS_POSITIVE, C.PRECISION != "half"
                 )
-        k, bare_k = shape(phi, shape_term, rho_ln2, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
+        k, bare_k = shape(phi, shape_term, rho_ln2, fixed_k, C, LARGE_K)
         t, log_m, slope, log_lam, lam, bare, sigma, expected, psi = moments(
             phi, bare_k, k, scale_term, sigma_ln2, log_beta, LARGE_K, C
         )
@@ -99,7 +99,7 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
             logits = log_lam + log_m
         w = where_seen(seen, tl.exp2(logits - lse[:, None]), 0.0, C)
         v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
-        dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION)
+        dw = dot(dout, tl.trans(v).to(dout.dtype), C.PRECISION == "ieee")
         dlogits = w * (dw - delta[:, None])
         at = pair_offsets(rows, keys, m, 1)
         store_pairs(WEIGHTS, at, w, inside, C.EVEN_MN)
@@ -148,7 +148,7 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
                 C.SHAPE_TYPE == "upward", C,
             )  # fmt: skip
         if C.IS_COMPLETE:
-            dquery += dot(dphi.to(key.dtype), key, C.PRECISION)
+            dquery += dot(dphi.to(key.dtype), key, C.PRECISION == "ieee")
         else:
             row_sum += tl.sum(dphi, 1)
         store_pairs(DPHI, at, dphi, inside, C.EVEN_MN)
@@ -177,7 +177,7 @@ def complete_rows(call, sums, C: tl.constexpr):
             at = pair_offsets(rows, keys, m, 1)
             ds = load_pairs(DPHI, at, inside, C.EVEN_MN) - p * row_sum[:, None]
             store_pairs(DPHI, at, ds, inside, C.EVEN_MN)
-            dquery += dot(ds.to(key.dtype), key, C.PRECISION)
+            dquery += dot(ds.to(key.dtype), key, C.PRECISION == "ieee")
         if C.PRIOR_TYPE == "rows":
             alpha = prior_shape(PRIOR, keys, m, seen, prior_lse, C)
             dalpha = where_seen(seen, -alpha * prior_sum[:, None], 0.0, C)
@@ -352,10 +352,10 @@ def attend_backward_columns(
             dout = load_rows(
                 DOUT, rows, value_columns, dout_strides[2], n, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN
             )
-            dvalue += dot(tl.trans(w), dout.to(w.dtype), C.PRECISION)
+            dvalue += dot(tl.trans(w), dout.to(w.dtype), C.PRECISION == "ieee")
             ds = load_as_is(DSCORES, at, inside, C.EVEN_MN)
             q = load_rows(Q, rows, columns, q_strides[2], n, C.HEAD_DIM, C.BLOCK_D, C.EVEN_MN)
-            dkey += dot(tl.trans(ds), q.to(ds.dtype), C.PRECISION)
+            dkey += dot(tl.trans(ds), q.to(ds.dtype), C.PRECISION == "ieee")
     DK = at_head(DK, dk_strides, batch, head)
     store_rows(DK, keys, columns, dk_strides[2], m, dkey * (factor * LN2), C.HEAD_DIM)
     DVALUE = at_head(DVALUE, dv_strides, batch, head)

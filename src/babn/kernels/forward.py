@@ -107,7 +107,7 @@ def weigh(
                 shape_term = softplus_term(shape_logits, C.IS_POSITIVE, C.PRECISION != "half")
             if C.HAS_SCALE:
                 scale_term = softplus_term(scale_logits, C.IS_POSITIVE, C.PRECISION != "half")
-        k, score = shape(phi, shape_term, rho, fixed_k, C.SHAPE_TYPE, C.IS_NORMALIZED, LARGE_K)
+        k, score = shape(phi, shape_term, rho, fixed_k, C, LARGE_K)
         if LARGE_K:
             smallest = tl.minimum(smallest, tl.min(k, 1))
         if OF_MEAN:
@@ -139,7 +139,7 @@ def weigh(
             w = tl.exp2(logits)
         total += tl.sum(w, 1)
         v = load_rows(V, keys, value_columns, v_strides[2], m, C.VALUE_DIM, C.BLOCK_DV, C.EVEN_MN)
-        out += dot(w.to(v.dtype), v, C.PRECISION)
+        out += dot(w.to(v.dtype), v, C.PRECISION == "ieee")
         if C.PRIOR_TYPE != "none":
             alpha = alpha_constant
             rest = rest_constant

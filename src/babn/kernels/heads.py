@@ -57,7 +57,7 @@ def mapped(x, MAP, heads, HEADS: tl.constexpr, PRECISION: tl.constexpr):
     w = load_weight(MAP, heads, HEADS, x.dtype)
     at = MAP + heads * (HEADS + 1) + HEADS
     b = tl.load(at, mask=heads < HEADS, other=0.0).to(tl.float32)
-    return softplus(dot(w, x, PRECISION) + b[:, None], PRECISION != "half")
+    return softplus(dot(w, x, PRECISION == "ieee") + b[:, None], PRECISION != "half")
 
 
 @triton.jit
@@ -129,11 +129,11 @@ def map_heads_backward(
             g = (g * slope_of(h, PRECISION)).to(x.dtype)
         if MAPS == 2:
             g, g2 = tl.split(tl.reshape(g, [BLOCK_H, BLOCK_P, 2]))
-            sums2 += dot(g2, ones, PRECISION)
-        sums += dot(g, ones, PRECISION)
-        dx = dot(tl.trans(w), g, PRECISION)
+            sums2 += dot(g2, ones, PRECISION == "ieee")
+        sums += dot(g, ones, PRECISION == "ieee")
+        dx = dot(tl.trans(w), g, PRECISION == "ieee")
         if MAPS == 2:
-            dx += dot(tl.trans(w2), g2, PRECISION)
+            dx += dot(tl.trans(w2), g2, PRECISION == "ieee")
         if HAS_ADDED:
             dx += load_heads(ADDED + start, heads, pairs, pair_count, HEADS)
         store_heads(DX + start, heads, pairs, pair_count, dx, HEADS)

@@ -105,21 +105,18 @@ def softplus_term_and_slope(u, IS_POSITIVE: tl.constexpr, PRECISE: tl.constexpr)
 
 
 @triton.jit
-def shape(
-    phi, shape_term, rho_ln2, fixed_k,
-    SHAPE_TYPE: tl.constexpr, IS_NORMALIZED: tl.constexpr, LARGE_K: tl.constexpr,
-):  # fmt: skip
+def shape(phi, shape_term, rho_ln2, fixed_k, C: tl.constexpr, LARGE_K: tl.constexpr):
     """The shape k, and the part of it that comes from the scores.
 
     With LARGE_K the caller uses it only if it is at least 1. Forward passes rho, backward rho times
     log 2 with the term of the upward path divided by log 2; the same holds for sigma.
     """
-    if SHAPE_TYPE == "fixed":
+    if C.SHAPE_TYPE == "fixed":
         return fixed_k, 0.0
     else:
-        bare = tl.exp2(phi if IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
+        bare = tl.exp2(phi if C.IS_NORMALIZED else tl.minimum(phi, LARGEST_PHI))
         k = bare
-        if SHAPE_TYPE == "upward":
+        if C.SHAPE_TYPE == "upward":
             k = shape_term * rho_ln2 + bare
         if not LARGE_K:
             k = tl.maximum(k, SMALLEST_K)

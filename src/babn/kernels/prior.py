@@ -89,7 +89,7 @@ def read_keys(inputs, strides, heads, m, prior_start, C: tl.constexpr):
     for start in range(0, m, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
         k = load_rows(K, keys, columns, k_strides[2], m, C.HEAD_DIM, C.BLOCK_D, False).to(TYPE)
-        hidden = tl.maximum(dot(k, tl.trans(w1), C.PRECISION) + b1[None, :], 0.0)
+        hidden = tl.maximum(dot(k, tl.trans(w1), C.PRECISION == "ieee") + b1[None, :], 0.0)
         value = tl.sum(hidden * w2[None, :], 1) + b2
         tl.store(OUT + keys, value, mask=keys < m)
         if C.IS_NORMALIZED:
@@ -183,14 +183,14 @@ def read_keys_backward(inputs, grads, outputs, strides, sizes, C: tl.constexpr):
         shape, dvalue = gradient_of_logs(PRIOR, DPRIOR, parts, keys, seen, m, weight, C)
         if C.IS_NORMALIZED:
             dvalue -= shape * total
-        before = dot(k, tl.trans(w1), C.PRECISION) + b1[None, :]
+        before = dot(k, tl.trans(w1), C.PRECISION == "ieee") + b1[None, :]
         dw2 += tl.sum(tl.maximum(before, 0.0) * dvalue[:, None], 0)
         db2 += tl.sum(dvalue, 0, keep_dims=True)
         dbefore = tl.where(before > 0, dvalue[:, None] * w2[None, :], 0.0)
         db1 += tl.sum(dbefore, 0)
         dbefore = dbefore.to(TYPE)
-        dw1 += dot(tl.trans(dbefore), k, C.PRECISION)
-        total_dk = dk.to(tl.float32) + dot(dbefore, w1, C.PRECISION)
+        dw1 += dot(tl.trans(dbefore), k, C.PRECISION == "ieee")
+        total_dk = dk.to(tl.float32) + dot(dbefore, w1, C.PRECISION == "ieee")
         store_rows(DK, keys, columns, dk_strides[2], m, total_dk, C.HEAD_DIM)
     inside = (units < C.HIDDEN)[:, None] & (columns < C.HEAD_DIM)[None, :]
     SUMS += (plane * tl.num_programs(1) + place) * (C.HIDDEN * (C.HEAD_DIM + 2) + 1)

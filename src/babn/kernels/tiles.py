@@ -172,15 +172,18 @@ def where_seen(seen, x, other, C: tl.constexpr):
 
 
 @triton.jit
-def dot(a, b, PRECISION: tl.constexpr):
-    """A product of matrices, of float32 with all digits or in TF32."""
-    return tl.dot(a, b, input_precision="ieee" if PRECISION == "ieee" else "tf32")
+def dot(a, b, IS_IEEE: tl.constexpr):
+    """A product of matrices, of float32 with all digits or in TF32.
+
+    Functions take flags rather than names, since Triton 3.6 passes no strings of `C` to them.
+    """
+    return tl.dot(a, b, input_precision="ieee" if IS_IEEE else "tf32")
 
 
 @triton.jit
 def scores(q, k, BIAS, strides, rows, keys, n, m, factor, C: tl.constexpr):
     """Scaled dot products of a tile, plus bias, to base 2."""
-    s = dot(q, tl.trans(k), C.PRECISION) * factor
+    s = dot(q, tl.trans(k), C.PRECISION == "ieee") * factor
     if C.HAS_BIAS:
         inside = (rows < n)[:, None] & (keys < m)[None, :]
         offsets = pair_offsets(rows, keys, strides[2], strides[3])
