@@ -7,15 +7,20 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from babn.attention.noise_source import WORD, FixedNoise, mixed, uniform
+from babn.attention.noise_source import AHEAD, WORD, FixedNoise, mixed, uniform
 from babn.distributions import noise_for
 from babn.errors import SamplesError
 
 
 def drawn(
-    noise: FixedNoise, shape: tuple[int, ...], past: int = 0, layer: int = 0, crossed: bool = False
+    noise: FixedNoise,
+    shape: tuple[int, ...],
+    past: int = 0,
+    layer: int = 0,
+    crossed: bool = False,
+    queries: int | None = None,
 ) -> Tensor:
-    return noise.at(layer, past, crossed).uniform(torch.empty(shape))
+    return noise.at(layer, past, crossed).uniform(torch.empty(shape), queries)
 
 
 SEEDS = FixedNoise((5, 6))
@@ -44,6 +49,19 @@ def test_a_part_of_a_text_has_the_noise_of_the_whole(length: int, start: int, wi
     keys = min(length, window + length - start)
     part = drawn(SEEDS, (2, 3, length - start, keys), past=start)
     assert torch.equal(part, whole[:, :, start:, length - keys :])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 2 * AHEAD), min_size=1, max_size=5), st.integers(1, 700))
+def test_keys_have_one_number_in_every_step(steps: list[int], window: int) -> None:
+    """Steps of generation with one source give what new sources give for the whole text."""
+    source, length, past = FixedNoise((5, 6), (0, 2)), sum(steps), 0
+    whole = drawn(FixedNoise((5, 6), (0, 2)), (2, 3, 1, length), queries=length)
+    for new in steps:
+        keys = min(past + new, window + new)
+        part = drawn(source, (2, 3, 1, keys), past=past, queries=new)
+        assert torch.equal(part, whole[..., past + new - keys : past + new])
+        past += new
 
 
 def test_a_static_cache_with_room_left_changes_nothing() -> None:

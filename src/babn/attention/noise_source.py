@@ -18,6 +18,9 @@ from babn.errors import SamplesError
 EVERY_QUERY = 0x7FFFFFFF
 """The query index of noise that all queries share, beyond the length of any text."""
 
+AHEAD = 256
+"""Keys after the last one whose numbers are computed with it, for the next steps of generation."""
+
 WORD = 0xFFFFFFFF
 FIRST, SECOND, GOLDEN = 0x21F0AAAD, 0x735A2D97, 0x1E3779B1
 """Odd multipliers below 2^31, so that a product with a 32-bit word fits into 63 bits."""
@@ -149,6 +152,9 @@ class FixedNoise(NoiseLike):
     _rows: dict[tuple[torch.device, int], tuple[Tensor, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _of_keys: dict[tuple[torch.device, int, bool, int, int], Tensor] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def at(self, layer: int, past: int, crossed: bool) -> "FixedNoise":
         """The noise of one attention call of the same texts."""
@@ -159,19 +165,40 @@ class FixedNoise(NoiseLike):
     ) -> Float[Tensor, "batch head #query key"]:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
         batch, heads, rows, keys = like.shape
-        low, high, padding = self._of_rows(batch, like.device)
         end = self.past + (rows if queries is None else queries)
-        if queries is None:
-            query = torch.arange(self.past, end, device=like.device)[:, None] - padding
-        else:
-            query = torch.full((1, 1), EVERY_QUERY, device=like.device)
-        numbers = torch.arange(max(heads, keys), device=like.device)
         # A sliding window's cache has dropped the keys before these; a static cache has spare room.
-        first_key = 0 if self.crossed else max(end - keys, 0)
-        key = numbers[:keys] + first_key - (0 if self.crossed else padding)
-        layer = torch.full_like(low, self.layer)
-        drawn = uniform((low, high, layer, numbers[:heads, None, None], query), key)
-        return drawn.to(like.dtype)
+        first = 0 if self.crossed else max(end - keys, 0)
+        if queries is not None:
+            return self._shared(batch, heads, first, first + keys, like.device).to(like.dtype)
+        query = torch.arange(self.past, end, device=like.device)[:, None]
+        key = torch.arange(first, first + keys, device=like.device)
+        return self._drawn(batch, heads, query, key).to(like.dtype)
+
+    def _shared(
+        self, batch: int, heads: int, start: int, end: int, device: torch.device
+    ) -> Float[Tensor, "batch head 1 key"]:
+        """The numbers of some keys, which all queries share, so that they are computed once."""
+        place = device, self.layer, self.crossed, batch, heads
+        known = None if torch.compiler.is_compiling() else self._of_keys.get(place)
+        count = 0 if known is None else known.shape[-1]
+        if count < end:
+            key = torch.arange(count, end + AHEAD, device=device)
+            more = self._drawn(batch, heads, None, key)
+            known = more if known is None else torch.cat([known, more], -1)
+            if not torch.compiler.is_compiling():
+                self._of_keys[place] = known
+        assert known is not None
+        return known[..., start:end]
+
+    def _drawn(
+        self, batch: int, heads: int, query: Int[Tensor, "query 1"] | None, key: Int[Tensor, " key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """The numbers of pairs, or of keys that all queries share."""
+        low, high, padding = self._of_rows(batch, key.device)
+        row = key.new_full((1, 1), EVERY_QUERY) if query is None else query - padding
+        head = torch.arange(heads, device=key.device)[:, None, None]
+        column = key - (0 if self.crossed else padding)
+        return uniform((low, high, torch.full_like(low, self.layer), head, row), column)
 
     def _of_rows(self, count: int, device: torch.device) -> tuple[Tensor, ...]:
         """For each row of a forward pass the two words of its seed, and its padding."""
