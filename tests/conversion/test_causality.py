@@ -1,12 +1,16 @@
 """What comes later in a sequence changes nothing that came before."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.masking_utils import causal_mask_function
 
 from babn.attention.noise_source import NoiseSource
 from babn.attention.posterior import Posterior
 from babn.conversion.override import overriding
+from babn.conversion.transformers_route import mask_like_sdpa
 from models import Batch, Case, cases
 
 CAUSAL = cases("torch-transformer", kinds=("decoder", "seq2seq"))
@@ -60,3 +64,29 @@ def test_later_tokens_change_what_comes_from_them_on(case: Case) -> None:
 
     first, second = (x if isinstance(x, Tensor) else x.logits for x in outputs)
     assert not torch.allclose(first[:, CUT:], second[:, CUT:], atol=1e-3)
+
+
+def mask_of(**changes: Any) -> Tensor | None:
+    """The mask that transformers asks for, of two texts with six tokens."""
+    sizes = {"batch_size": 2, "q_length": 6, "kv_length": 6}
+    rest = {"mask_function": causal_mask_function, "attention_mask": None}
+    return mask_like_sdpa(**(sizes | rest | changes))
+
+
+def test_compiled_models_get_no_mask_for_causality_alone() -> None:
+    assert torch.compile(mask_of, backend="eager")() is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"q_length": 2, "q_offset": 4},
+        {"local_size": 3},
+        {"allow_is_causal_skip": False},
+        {"attention_mask": torch.tensor([[False] + 5 * [True], 6 * [True]])},
+    ],
+)
+def test_caches_windows_and_padding_have_a_mask(changes: dict[str, Any]) -> None:
+    found = mask_of(**changes)
+    assert found is not None
+    assert found.shape[-2:] == (changes.get("q_length", 6), 6)

@@ -52,7 +52,7 @@ def make_model(size: Size, config: MethodConfig | None, device: torch.device) ->
     if decoder and device.type == "cuda":
         model.to(torch.bfloat16)
     if config is None:
-        return model if decoder else without_mask(model)
+        return without_mask(model)
     if isinstance(config, babn.BeliefConfig) and config.max_keys is not None:
         config = replace(config, max_length=size.length)
     return babn.convert(model, config)

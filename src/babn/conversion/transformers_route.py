@@ -123,12 +123,22 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
 def mask_like_sdpa(*args: Any, **kwargs: Any) -> Tensor | None:
     """Masks as transformers builds them for SDPA: none for plain causal attention.
 
-    For padding alone, the mask has one row for all queries, which costs less.
+    Compiled models get none either if there is no padding and no cache; releases of transformers
+    before 5.23, or with torch before 2.14, build one then. For padding alone, the mask has one row
+    for all queries, which costs less.
     """
-    from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
+    from transformers.masking_utils import (
+        bidirectional_mask_function,
+        causal_mask_function,
+        sdpa_mask,
+    )
 
-    padding = kwargs.get("attention_mask")
-    plain = kwargs.get("mask_function") is bidirectional_mask_function
+    padding, function = kwargs.get("attention_mask"), kwargs.get("mask_function")
+    if function is causal_mask_function and kwargs.get("allow_is_causal_skip", True):
+        whole = kwargs.get("local_size") is None and kwargs.get("q_length") == kwargs["kv_length"]
+        if padding is None and whole:
+            return None
+    plain = function is bidirectional_mask_function
     if plain and not args and kwargs.get("allow_is_bidirectional_skip"):
         if padding is None:
             return None
