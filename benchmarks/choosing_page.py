@@ -100,11 +100,12 @@ significantly better or worse than the best one without."""
 
 DETAILS = """## The data
 
-Every method was fitted to the same data with the same encoder ("minilm" is all-MiniLM-L6-v2). It
-chose its settings on development data of the task, which contains no shifted and no outside data.
-"Deterministic, distance" is the [novelty detector](uncertainty.md#inputs-of-another-kind), which
-needs no noise. [`babn compare-methods`](own_data.md#comparing-methods) makes the same comparison on
-your own texts."""
+Every method was fitted to the same data with the same encoder ("minilm" is all-MiniLM-L6-v2,
+"e5-small" is intfloat/e5-small). It chose its settings on development data of the task, which
+contains no shifted and no outside data. "Deterministic, distance" is the
+[novelty detector](uncertainty.md#inputs-of-another-kind), which needs no noise.
+[`babn compare-methods`](own_data.md#comparing-methods) makes the same comparison on your own
+texts."""
 
 RANKS = """Mean ranks of methods with temperature scaling over models and tasks. Each task ranks
 the means over the seeds that all methods have. Bars join methods whose mean ranks differ by less
@@ -119,7 +120,7 @@ OUTSIDE = """## Inputs of another domain
 
 AUROC of detecting inputs of another domain, in per cent, for methods with temperature scaling:"""
 
-INCOMPLETE = "Not all methods were run on this task, so it is not part of means and ranks."
+INCOMPLETE = "Not all methods were run here, so this table is not part of means and ranks."
 
 PUBLISHED = """For comparison, the published out-of-scope AUROC with BERT-base is 94.2 for the
 deterministic model, 95.1 for MC dropout and 96.9 for SNGP
@@ -238,7 +239,7 @@ class Standing:
         plain, noisy = self.sides
         won, lost = (self.better, self.worse) if self.mine else (self.worse, self.better)
         ranks = [f"{self.ranks[name]:.1f} of {len(self.ranks)}" for name in (plain, noisy)]
-        counts = f"{won} / {lost} of {_tasks_in_words(self.tasks)}"
+        counts = f"{won} / {lost} of {results.in_words(self.tasks, 'task')}"
         return [self.label, plain, ranks[0], noisy, ranks[1], counts]
 
 
@@ -285,10 +286,6 @@ def _tasks(cells: Iterable[Cell]) -> list[str]:
     return [task for _, task in cells]
 
 
-def _tasks_in_words(count: int) -> str:
-    return f"{count} task{'s' if count > 1 else ''}"
-
-
 def standing_of_default(cells: Mapping[Cell, list[Run]]) -> str:
     """Ranks of what the library does by default, and how it differs from temperature scaling."""
     rows = [["measure", f"mean rank of {DEFAULT}", f"of {PLAIN}", "significantly better / worse"]]
@@ -298,7 +295,12 @@ def standing_of_default(cells: Mapping[Cell, list[Run]]) -> str:
             better, worse, count = results.difference(cells, name, DEFAULT, PLAIN)
             own, plain = (f"{ranks[method]:.1f} of {len(ranks)}" for method in (DEFAULT, PLAIN))
             rows.append(
-                [LABELS[name], own, plain, f"{better} / {worse} of {_tasks_in_words(count)}"]
+                [
+                    LABELS[name],
+                    own,
+                    plain,
+                    f"{better} / {worse} of {results.in_words(count, 'task')}",
+                ]
             )
     if len(rows) == 1:
         return ""
@@ -389,16 +391,17 @@ def _best(
     if costs[simplest] == costs[best]:
         return f"{text}."
     models, passes, _ = costs[simplest]
-    spent = f"{models:.0f} trained model{'s' if models > 1 else ''}"
+    spent = results.in_words(round(models), "trained model")
     spent += f", {passes:.0f} pass{'es' if passes > 1 else ''}"
     return f"{text}. The simplest method on par with it is **{simplest}** ({spent})."
 
 
 def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The table of every model over its tasks, and of every task."""
+    compared = results.comparable(results.cells(found))
     for each in found:
         every = results.cells([each])
-        cells = results.comparable(every)
+        cells = {cell: runs for cell, runs in every.items() if cell in compared}
         if len(cells) > 1:
             yield f"### {each['model']}, mean over {listed([named(task) for _, task in cells])}"
             yield results.table(cells, ALL_MEASURES, results.methods(cells)).markdown()

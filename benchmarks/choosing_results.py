@@ -226,11 +226,16 @@ def table(
     return Table(["method", *heads, *known], rows, best=frozenset(best))
 
 
+def in_words(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count} {noun}{'s' if count > 1 else ''}"
+
+
 def labels(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> list[str]:
     """The names of methods; with the number of seeds, if others have more."""
     seeds = [len(over_cells(found, method, "accuracy")) for method in chosen]
     return [
-        method if count == max(seeds) else f"{method} ({count} seeds)"
+        method if count == max(seeds) else f"{method} ({in_words(count, 'seed')})"
         for method, count in zip(chosen, seeds, strict=True)
     ]
 
