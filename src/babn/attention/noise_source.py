@@ -188,7 +188,7 @@ class FixedNoise(NoiseLike):
             if not torch.compiler.is_compiling():
                 self._of_keys[place] = known
         assert known is not None
-        return known[..., start:end]
+        return known[..., start:end].contiguous()  # as kernels read them
 
     def _drawn(
         self, batch: int, heads: int, query: Int[Tensor, "query 1"] | None, key: Int[Tensor, " key"]
