@@ -17,7 +17,7 @@ or_stop = || { echo "make: $(1)" >&2; exit 1; }
 install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more run $(PIP_INSTALL) $(1))
 
 # Tests run two at a time and their tensors are small: more threads only wait for one another.
-test test-all test-slow test-browser test-attacks: export OMP_NUM_THREADS ?= 1
+test test-all test-slow test-browser test-attacks docs fuzz reliability soak: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: demo test test-all test-oldest test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site dist clean help
@@ -101,8 +101,6 @@ clean:  ## remove the virtual environment, the caches and what was built
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# Two test processes with one thread each: more threads only fight over the cores.
-test test-all test-slow docs fuzz reliability soak: export OMP_NUM_THREADS := 1
 
 # The stamp is written last, so an install that failed is tried again. torch goes before
 # whatever depends on it, so that nothing else settles which build is fetched.
