@@ -33,8 +33,6 @@ test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out
 
 test-oldest:  ## run the tests with the lower bounds of pyproject.toml, in build/oldest
 	@$(MAKE) test VENV=build/oldest CONSTRAINTS=constraints-oldest.txt
-	@# The oldest Triton compiles what newer ones interpret in the tests above.
-	build/oldest/bin/pytest -m slow tests/kernels/test_compilation.py -k registers
 
 test-slow: $(INSTALLED)  ## run the slow tests
 	@$(call install,-c $(CONSTRAINTS) -e '.[ray]' -e '.[quantised]' lightning)
@@ -100,7 +98,6 @@ clean:  ## remove the virtual environment, the caches and what was built
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
-
 
 # The stamp is written last, so an install that failed is tried again. torch goes before
 # whatever depends on it, so that nothing else settles which build is fetched.

@@ -127,8 +127,9 @@ deterministic model, 95.1 for MC dropout and 96.9 for SNGP
 ([Liu et al. 2020](https://arxiv.org/abs/2006.10108))."""
 
 SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts. `benchmarks/choosing_images.py` and
-`benchmarks/choosing_lm.py` make those from scratch. `benchmarks/choosing_results.py` collects them,
-and `python tools/write_pages.py` writes this page."""
+`benchmarks/choosing_lm.py` make those from scratch. Laplace was fitted on a CPU.
+`benchmarks/choosing_results.py` collects the runs, and `python tools/write_pages.py` writes this
+page."""
 
 
 def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
@@ -294,14 +295,8 @@ def standing_of_default(cells: Mapping[Cell, list[Run]]) -> str:
         if blocks and {DEFAULT, PLAIN} <= ranks.keys():
             better, worse, count = results.difference(cells, name, DEFAULT, PLAIN)
             own, plain = (f"{ranks[method]:.1f} of {len(ranks)}" for method in (DEFAULT, PLAIN))
-            rows.append(
-                [
-                    LABELS[name],
-                    own,
-                    plain,
-                    f"{better} / {worse} of {results.in_words(count, 'task')}",
-                ]
-            )
+            counts = f"{better} / {worse} of {results.in_words(count, 'task')}"
+            rows.append([LABELS[name], own, plain, counts])
     if len(rows) == 1:
         return ""
     head = (

@@ -74,7 +74,9 @@ TEXTS = {
 CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions of our own
 (`benchmarks/image_data.py`), in the manner of CIFAR-10-C but not its images. MNIST is outside; by
 distance, its images are nearer to the training data than test images are.
-In the second table, measures at a strength are over all corruptions.""",
+In the second table, measures at a strength are over all corruptions. The ensemble, Laplace and
+"BABN, not trained" use other trainings of the deterministic model than the other methods, with the
+same seeds; GPUs do not repeat a training exactly.""",
     "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
 Every token is an example; the shift is to talks. The second table has the AUROC of detecting
 segments of 16 tokens of shuffled words and of German text by their mean score.""",

@@ -123,9 +123,9 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
 def mask_like_sdpa(*args: Any, **kwargs: Any) -> Tensor | None:
     """Masks as transformers builds them for SDPA: none for plain causal attention.
 
-    Compiled models get none either if there is no padding and no cache; releases of transformers
-    before 5.23, or with torch before 2.14, build one then. For padding alone, the mask has one row
-    for all queries, which costs less.
+    Compiled models get none either if they are called without attention mask and cache;
+    transformers 5.17 builds one then. For padding alone, the mask has one row for all queries,
+    which costs less.
     """
     from transformers.masking_utils import (
         bidirectional_mask_function,
@@ -134,7 +134,8 @@ def mask_like_sdpa(*args: Any, **kwargs: Any) -> Tensor | None:
     )
 
     padding, function = kwargs.get("attention_mask"), kwargs.get("mask_function")
-    if function is causal_mask_function and kwargs.get("allow_is_causal_skip", True):
+    causal = function is causal_mask_function and kwargs.get("allow_is_causal_skip", True)
+    if causal and not args:
         whole = kwargs.get("local_size") is None and kwargs.get("q_length") == kwargs["kv_length"]
         if padding is None and whole:
             return None
