@@ -96,7 +96,10 @@ COMPARED = """## How attention noise compares
 
 Attention noise is what this library adds to a model (BABN, and BAM before it). The table shows mean
 ranks over tasks, and the number of tasks in which the best method with attention noise is
-significantly better or worse than the best one without."""
+significantly better or worse than the best one without. A task counts once for each model."""
+
+ADAPTED = """Adapters have 10 times the learning rate of full fine-tuning, which was not chosen for
+each kind, so that PVeRA may do better with another one."""
 
 DETAILS = """## The data
 
@@ -334,6 +337,7 @@ def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
         if chosen:
             found = listed(list(dict.fromkeys(named(task) for _, task in own)))
             where = "" if len(own) == len(cells) else f"These methods were run on {found} only.\n\n"
+            where += f"{ADAPTED}\n\n" if needed == groups["adapters"] else ""
             yield f"## {title}\n\n{where}{_advice(own, chosen)}"
     yield LONG
 

@@ -75,13 +75,15 @@ def shifts(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> Iterator[s
 
 def outsides(cells: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> Iterator[str]:
     """A line for each task: who detects the outside best, and how well entropies do."""
+    models = {task: [model for model, each in cells if each == task] for _, task in cells}
     for cell, runs in cells.items():
         own, name = {cell: runs}, "outside AUROC"
         if cell[1] in TASKS and results.has_measure(runs, name):
+            who = f" with {cell[0]}" if len(models[cell[1]]) > 1 else ""
             shown = _shown(own, name, [m for m in (PLAIN, DEFAULT) if m in chosen])
             entropies = listed([f"{method} has {value}" for method, value in shown.items()])
             yield (
-                f"- **{named(cell[1])} against {TASKS[cell[1]].outside}**: "
+                f"- **{named(cell[1])} against {TASKS[cell[1]].outside}**{who}: "
                 f"{_leaders(own, name, chosen)} By entropy, {entropies}."
             )
 
@@ -121,7 +123,7 @@ def left_out(cells: Mapping[Cell, list[Run]]) -> str:
             tasks.setdefault(name, []).append(named(task))
     together: dict[str, list[str]] = {}
     for name, where in tasks.items():
-        together.setdefault(listed(where), []).append(name)
+        together.setdefault(listed(list(dict.fromkeys(where))), []).append(name)
     return " ".join(
         f"{listed(names)} ran on {where} only, so {'they are' if len(names) > 1 else 'it is'} not "
         "part of means, ranks and advice."
