@@ -210,7 +210,7 @@ class Standing:
     @property
     def mine(self) -> bool:
         """Whether the best method has attention noise."""
-        return results.is_ours(self.best)
+        return results.has_noise(self.best)
 
     @property
     def tied(self) -> bool:
@@ -254,7 +254,7 @@ def standings(cells: Mapping[Cell, list[Run]]) -> Iterator[Standing]:
         if not blocks:
             continue
         best = min(ranks, key=lambda method: ranks[method])
-        others = [m for m in ranks if results.is_ours(m) != results.is_ours(best)]
+        others = [m for m in ranks if results.has_noise(m) != results.has_noise(best)]
         second = min(others, key=lambda method: ranks[method])
         counts = results.difference(cells, name, best, second)
         yield Standing(LABELS[name], best, second, ranks, *counts)

@@ -58,7 +58,7 @@ COSTS: dict[str, Callable[[Run], float | None]] = {
     "tried": lambda run: run["tried"],
 }
 TIMES = ("training", "seconds")
-OURS = "BABN"
+NOISY = "BABN", "BAM"
 ADAPTERS = {method.name for method in GROUPS["adapters"]}
 MOST = 0.75
 
@@ -124,9 +124,9 @@ def comparable(found: Mapping[Cell, list[Run]]) -> dict[Cell, list[Run]]:
     return {cell: found[cell] for cell, some in own.items() if len(some) >= MOST * len(every)}
 
 
-def is_ours(method: str) -> bool:
-    """Whether a method has the attention noise of this library."""
-    return OURS in method
+def has_noise(method: str) -> bool:
+    """Whether a method has attention noise."""
+    return any(name in method for name in NOISY)
 
 
 def values(runs: Sequence[Run], method: str, name: str) -> dict[int, float]:

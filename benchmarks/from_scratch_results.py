@@ -74,9 +74,9 @@ TEXTS = {
 CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions of our own
 (`benchmarks/image_data.py`), in the manner of CIFAR-10-C but not its images. MNIST is outside; by
 distance, its images are nearer to the training data than test images are.
-In the second table, measures at a strength are over all corruptions. The ensemble, Laplace and
-"BABN, not trained" use other trainings of the deterministic model than the other methods, with the
-same seeds; GPUs do not repeat a training exactly.""",
+In the second table, measures at a strength are over all corruptions. The ensemble, Laplace,
+"BABN, not trained" and two seeds of "MC dropout + TS" use other trainings of the deterministic
+model than the other methods, with the same seeds; GPUs do not repeat a training exactly.""",
     "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
 Every token is an example; the shift is to talks. The second table has the AUROC of detecting
 segments of 16 tokens of shuffled words and of German text by their mean score.""",
@@ -124,13 +124,13 @@ def _verdict(
     column, row = results.column(by_method, name)
     shown = {m: x.removesuffix(f" {results.NEAR}") for m, x in zip(chosen, column, strict=True)}
     best = chosen[row]
-    mine, whole = results.is_ours(best), len(by_method[best])
+    mine, whole = results.has_noise(best), len(by_method[best])
     sign = 1 if results.LOWER[name] else -1
     order = sorted(chosen, key=lambda m: sign * statistics.fmean(by_method[m].values()))
     text = f"**{best}** has the {label} ({shown[best]})"
     for other in order[: order.index(best)]:
         text += f", but {other} has {shown[other]} with {len(by_method[other])} of {whole} seeds"
-    others = [m for m in order if results.is_ours(m) != mine and len(by_method[m]) == whole]
+    others = [m for m in order if results.has_noise(m) != mine and len(by_method[m]) == whole]
     if others:
         kind, second = "without" if mine else "with", others[0]
         text += f"; the best method {kind} attention noise is {second} ({shown[second]})"
