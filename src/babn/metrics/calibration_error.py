@@ -11,7 +11,7 @@ from torch import Tensor
 
 from babn.errors import MetricInputError
 from babn.metrics.accuracy_nll_brier import correctness, sorted_by_confidence
-from babn.metrics.inputs import Labels, Probs, examples
+from babn.metrics.inputs import FlatLabels, FlatProbs, Labels, Probs, Values, examples
 from babn.validation import check_count
 
 Sums = Float[Tensor, "*cell 3"]
@@ -95,23 +95,17 @@ def top_label_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
     return mean_gap(top_label_sums(*examples(probs, labels), bins)).item()
 
 
-def confidence_sums(
-    p: Float[Tensor, "example label"], y: Int[Tensor, "example"], bins: int
-) -> Float[Tensor, "bin 3"]:
+def confidence_sums(p: FlatProbs, y: FlatLabels, bins: int) -> Sums:
     """Sums over equal-width bins of the confidence in the most probable class."""
     return binned_sums(p.amax(-1), correctness(p, y), bins)
 
 
-def binned_sums(
-    confidence: Float[Tensor, "example"], correct: Float[Tensor, "example"], bins: int
-) -> Float[Tensor, "bin 3"]:
+def binned_sums(confidence: Values, correct: Values, bins: int) -> Sums:
     """Sums over equal-width bins, from confidences and correctness (0 or 1)."""
     return cell_sums(bin_index(confidence, bins), confidence, correct, bins)
 
 
-def class_sums(
-    p: Float[Tensor, "example label"], y: Int[Tensor, "example"], bins: int
-) -> Float[Tensor, "label bin 3"]:
+def class_sums(p: FlatProbs, y: FlatLabels, bins: int) -> Sums:
     """Sums over equal-width bins of the probability of each class."""
     # One class at a time, so that thousands of classes take no more memory than one.
     return torch.stack(
@@ -119,9 +113,7 @@ def class_sums(
     )
 
 
-def top_label_sums(
-    p: Float[Tensor, "example label"], y: Int[Tensor, "example"], bins: int
-) -> Float[Tensor, "label bin 3"]:
+def top_label_sums(p: FlatProbs, y: FlatLabels, bins: int) -> Sums:
     """Sums over equal-width bins of the confidence, separately for each predicted class."""
     confidence, predicted = p.max(-1)
     cell = bin_index(confidence, bins) + predicted * bins
@@ -129,9 +121,7 @@ def top_label_sums(
     return sums.unflatten(0, (-1, bins))
 
 
-def equal_mass_sums(
-    confidence: Float[Tensor, "example"], correct: Float[Tensor, "example"], bins: int
-) -> Float[Tensor, "bin 3"]:
+def equal_mass_sums(confidence: Values, correct: Values, bins: int) -> Sums:
     """Sums over bins of equally many examples, the most confident first."""
     check_count("bins", bins, MetricInputError)
     confidence, correct = sorted_by_confidence(confidence, correct)
@@ -140,11 +130,8 @@ def equal_mass_sums(
 
 
 def cell_sums(
-    cell: Int[Tensor, "example"],
-    confidence: Float[Tensor, "example"],
-    correct: Float[Tensor, "example"],
-    cells: int,
-) -> Float[Tensor, "cell 3"]:
+    cell: Int[Tensor, "example"], confidence: Values, correct: Values, cells: int
+) -> Sums:
     """Sums over the examples in each cell."""
     rows = torch.stack([torch.ones_like(confidence), confidence, correct], -1)
     return rows.new_zeros(cells, 3).index_add(0, cell, rows)
@@ -156,7 +143,7 @@ def bin_edges(bins: int, device: torch.device | str) -> Float[Tensor, "edge"]:
     return torch.arange(bins + 1, dtype=torch.float64, device=device) / bins
 
 
-def bin_index(confidence: Float[Tensor, "example"], bins: int) -> Int[Tensor, "example"]:
+def bin_index(confidence: Values, bins: int) -> Int[Tensor, "example"]:
     """Index of the equal-width bin of each confidence; an edge belongs to the lower bin."""
     return torch.bucketize(confidence.contiguous(), bin_edges(bins, confidence.device)[1:-1])
 

@@ -12,6 +12,14 @@ from babn.prediction.result import Prediction
 Probs: TypeAlias = Prediction | Float[Tensor, "*batch label"]
 SampleProbs: TypeAlias = Prediction | Float[Tensor, "sample *batch label"]
 Labels: TypeAlias = Integer[Tensor, "*batch"]
+Scores: TypeAlias = Float[Tensor, "*batch"]
+Flags: TypeAlias = Bool[Tensor, "*batch"]
+
+FlatProbs: TypeAlias = Float[Tensor, "example label"]
+FlatSamples: TypeAlias = Float[Tensor, "sample example label"]
+FlatLabels: TypeAlias = Int[Tensor, "example"]
+Values: TypeAlias = Float[Tensor, "example"]
+"""Validated arguments, with all batch axes flattened into one."""
 
 TOLERANCE = 1e-3
 """Largest allowed deviation of a sum of probabilities from 1; larger for coarser dtypes."""
@@ -19,17 +27,13 @@ TOLERANCE = 1e-3
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
-def examples(
-    probs: Probs, labels: Labels
-) -> tuple[Float[Tensor, "example label"], Int[Tensor, "example"]]:
+def examples(probs: Probs, labels: Labels) -> tuple[FlatProbs, FlatLabels]:
     """Probabilities and labels with all batch axes flattened into one."""
     p = distributions(probs, "probs")
     return p.reshape(-1, p.shape[-1]), classes(labels, p.shape, p.device)
 
 
-def sampled_examples(
-    sample_probs: SampleProbs, labels: Labels
-) -> tuple[Float[Tensor, "sample example label"], Int[Tensor, "example"]]:
+def sampled_examples(sample_probs: SampleProbs, labels: Labels) -> tuple[FlatSamples, FlatLabels]:
     """Samples of probabilities, and labels, with all batch axes flattened into one."""
     p = distributions(sample_probs, "sample_probs")
     if p.ndim < 2 or len(p) < 2 or p.shape[-1] < 2:
@@ -64,9 +68,7 @@ def distributions(
     return p
 
 
-def classes(
-    labels: Labels, shape: torch.Size, device: torch.device | str
-) -> Int[Tensor, "example"]:
+def classes(labels: Labels, shape: torch.Size, device: torch.device | str) -> FlatLabels:
     """Labels as flat class indices, validated against the shape of the probabilities."""
     if not isinstance(labels, Tensor) or labels.dtype not in INTEGERS:
         fail(f"labels is {described(labels)}", "Give class indices as a tensor of integers.")
@@ -86,10 +88,8 @@ def classes(
 
 
 def scores_and_flags(
-    scores: Float[Tensor, "*batch"],
-    flags: Bool[Tensor, "*batch"],
-    names: tuple[str, str] = ("confidence", "correct"),
-) -> tuple[Float[Tensor, "example"], Float[Tensor, "example"]]:
+    scores: Scores, flags: Flags, names: tuple[str, str] = ("confidence", "correct")
+) -> tuple[Values, Values]:
     """Flat scores in float64, and their flags as 0 and 1."""
     values = numbers(scores, names[0])
     if not isinstance(flags, Tensor) or flags.dtype != torch.bool:

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from babn.errors import MetricInputError
 from babn.metrics.accuracy_nll_brier import correctness
-from babn.metrics.inputs import Labels, SampleProbs, sampled_examples
+from babn.metrics.inputs import FlatLabels, FlatSamples, Labels, SampleProbs, sampled_examples
 from babn.prediction.result import of_top_two
 from babn.prediction.t_tests import welch_p_value
 from babn.validation import check_share
@@ -68,16 +68,14 @@ def pavpu(sample_probs: SampleProbs, labels: Labels, alpha: float = 0.05) -> Pav
     return Pavpu(*pavpu_counts(*sampled_examples(sample_probs, labels), alpha).tolist())
 
 
-def pavpu_counts(
-    p: Float[Tensor, "sample example label"], y: Int[Tensor, "example"], alpha: float
-) -> Int[Tensor, "4"]:
+def pavpu_counts(p: FlatSamples, y: FlatLabels, alpha: float) -> Int[Tensor, "4"]:
     """Counts in the order of the fields of `Pavpu`."""
     accurate, certain = accurate_and_certain(p, y, alpha)
     return torch.bincount(2 * ~accurate + ~certain, minlength=4)
 
 
 def accurate_and_certain(
-    p: Float[Tensor, "sample example label"], y: Int[Tensor, "example"], alpha: float
+    p: FlatSamples, y: FlatLabels, alpha: float
 ) -> tuple[Bool[Tensor, "example"], Bool[Tensor, "example"]]:
     """Whether each prediction is correct, and whether the model is certain of it."""
     mean = p.mean(0)

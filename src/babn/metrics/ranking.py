@@ -7,12 +7,12 @@ the examples with the lowest confidence are rejected, and the others should be r
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from babn.errors import MetricInputError
 from babn.metrics.accuracy_nll_brier import sorted_by_confidence
-from babn.metrics.inputs import numbers, scores_and_flags
+from babn.metrics.inputs import Flags, Scores, Values, numbers, scores_and_flags
 from babn.validation import check_share
 
 
@@ -74,13 +74,11 @@ class RiskCoverage:
         risk: Share of wrong predictions among the examples that are not rejected.
     """
 
-    coverage: Float[Tensor, "example"]
-    risk: Float[Tensor, "example"]
+    coverage: Values
+    risk: Values
 
 
-def risk_coverage(
-    confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]
-) -> RiskCoverage:
+def risk_coverage(confidence: Scores, correct: Flags) -> RiskCoverage:
     """Risk among the n most confident examples, for every n.
 
     Examples with equal confidence count with their mean risk, so that their order does not matter.
@@ -94,12 +92,12 @@ def risk_coverage(
     return RiskCoverage(covered / len(right), (1 - right).cumsum(0) / covered)
 
 
-def aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> float:
+def aurc(confidence: Scores, correct: Flags) -> float:
     """Area under the risk-coverage curve: the mean risk over all coverages."""
     return risk_coverage(confidence, correct).risk.mean().item()
 
 
-def e_aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> float:
+def e_aurc(confidence: Scores, correct: Flags) -> float:
     """Excess area under the risk-coverage curve, from 0.
 
     The area minus the smallest possible one, for which every correct prediction ranks above every
@@ -109,9 +107,7 @@ def e_aurc(confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"])
     return max(area - aurc(correct.double(), correct), 0.0)
 
 
-def selective_accuracy(
-    confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"], coverage: float
-) -> float:
+def selective_accuracy(confidence: Scores, correct: Flags, coverage: float) -> float:
     """Accuracy on the most confident examples, as few of them as reach the coverage."""
     check_share("coverage", coverage, up_to_one=True, error=MetricInputError)
     curve = risk_coverage(confidence, correct)

@@ -15,7 +15,7 @@ from babn import metrics
 from babn.errors import MetricInputError, MissingExtraError
 from babn.metrics import accuracy_nll_brier, inputs
 from babn.metrics import calibration_error as calibrated
-from babn.metrics.inputs import Labels, Probs, SampleProbs
+from babn.metrics.inputs import Flags, Labels, Probs, SampleProbs, Scores, Values
 from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
 from babn.prediction.result import Prediction
 from babn.validation import check_count, check_share
@@ -283,7 +283,7 @@ class Gathered(Exact):
         self.add_state("scores", [], dist_reduce_fx="cat")
         self.add_state("flags", [], dist_reduce_fx="cat")
 
-    def update(self, confidence: Float[Tensor, "*batch"], correct: Bool[Tensor, "*batch"]) -> None:
+    def update(self, confidence: Scores, correct: Flags) -> None:
         """Adds a batch of confidences, and whether the predictions are correct."""
         scores, flags = inputs.scores_and_flags(confidence, correct, self.names)
         self.scores.append(scores)
@@ -317,7 +317,7 @@ class SelectiveAccuracy(Gathered):
         check_share("coverage", coverage, up_to_one=True, error=MetricInputError)
         self.coverage = coverage
 
-    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+    def measure(self, scores: Values, flags: Bool[Tensor, "example"]) -> float:
         """The accuracy, from confidences and correctness."""
         return metrics.selective_accuracy(scores, flags, self.coverage)
 
@@ -334,7 +334,7 @@ class AdaptiveCalibrationError(Gathered):
         """Adds a batch of probabilities, or a prediction, and its labels."""
         super().update(*metrics.confidence_and_correct(probs, labels))
 
-    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+    def measure(self, scores: Values, flags: Bool[Tensor, "example"]) -> float:
         """The error, from confidences and correctness."""
         sums = calibrated.equal_mass_sums(scores, flags.to(scores), self.bins)
         return calibrated.mean_gap(sums).item()
@@ -357,14 +357,12 @@ class OutOfDistribution(Gathered):
             inputs.fail(f"score={score!r} is not possible", f"Choose one of {list(SCORES)}.")
         self.score = score
 
-    def update(
-        self, scores: Prediction | Float[Tensor, "*batch"], outside: Bool[Tensor, "*batch"]
-    ) -> None:
+    def update(self, scores: Prediction | Scores, outside: Flags) -> None:
         """Adds a batch of predictions or scores, and flags of the out-of-distribution examples."""
         values = getattr(scores, self.score) if isinstance(scores, Prediction) else scores
         super().update(values, outside)
 
-    def measure(self, scores: Float[Tensor, "example"], flags: Bool[Tensor, "example"]) -> float:
+    def measure(self, scores: Values, flags: Bool[Tensor, "example"]) -> float:
         """The metric, from all examples."""
         return self.contrast(scores[~flags], scores[flags])
 
