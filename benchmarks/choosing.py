@@ -27,7 +27,8 @@ from sharing import SharedModels, evaluations, schedule, work
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from babn.prediction.batches import device_of, placed_batches
+from babn.devices import device_of
+from babn.prediction.batches import placed_batches
 from babn.text import quiet
 from babn.training.fine_tuning import Recipe
 from babn_paper.method_comparison import Method, Models

@@ -20,12 +20,13 @@ import transformers
 
 import babn
 from babn.data import intents
-from babn.demo.classifier import find_source, fine_tune, load
+from babn.demo.classifier import find_source, load
 from babn.demo.demo_run import SAMPLES, TUNING_SAMPLES
 from babn.demo.outcome import Texts, predictions, score
+from babn.devices import device_of
 from babn.errors import BabnWarning
-from babn.prediction.batches import device_of, encode
-from babn.training.fine_tuning import Recipe
+from babn.prediction.batches import encode
+from babn.training.fine_tuning import Recipe, fine_tune, text_data
 
 Setting = tuple[babn.BeliefConfig | None, Recipe]
 Found = dict[str, float | None]
@@ -50,7 +51,7 @@ def run(setting: Setting, seed: int) -> dict[str, Found]:
     example = encode(tokenizer, data.texts[:4], device_of(model))
     if config is not None:
         babn.convert(model, config, example)
-    fine_tune(model, tokenizer, data, recipe, seed, lambda logs: None)
+    fine_tune(model, *text_data(tokenizer, data.texts, data.labels), recipe, seed)
     if config is None:
         babn.convert(model, None, example)
     development = intents.in_scope("dev")

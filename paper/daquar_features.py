@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from babn.devices import default_device
 from babn_paper.visual.feature_extraction import Backbone, ExtractionSettings, extract
 
 NAME = "efficientnet-lite0"
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     args = parser.parse_args()
     archive = next(args.folder.glob("images*.tar"), args.folder / "images")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = default_device()
     count = extract(
         archive, args.folder / "features", backbone(), ExtractionSettings(SIZE, 64, device)
     )

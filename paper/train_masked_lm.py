@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from babn.devices import default_device
 from babn.text import model_source
 from babn_paper.data_files import numbered_lines
 from babn_paper.experiments.run_folder import environment
@@ -95,7 +96,7 @@ def main() -> None:
 
     source = model_source(args.model)
     torch.manual_seed(args.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = default_device()
     tokenizer = AutoTokenizer.from_pretrained(source)
     model: Any = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32).to(device)
     ids = pieces(tokenizer, args.text, args.length, args.steps * args.batch + HELD_OUT)

@@ -21,6 +21,7 @@ from torch import Tensor
 import babn
 from babn.benchmark.results import Cost
 from babn.benchmark.timing import cost_of, free, measure_in_turns, seconds_of, warm_up
+from babn.devices import default_device
 from babn.evaluation.tables import Table
 from babn_paper.experiments.naming import attention_name
 from babn_paper.experiments.run_folder import machine, versions
@@ -121,7 +122,7 @@ def main() -> None:
     parser.add_argument("--decode", action="store_true", help="time beam search as well")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = default_device()
     precision = chosen.precision or ("bfloat16" if device.type == "cuda" else "float32")
     batch = words(chosen.batch, chosen.length, chosen.size, device)
     models = {method: make(method, chosen.size, chosen.length, device) for method in METHODS}

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from babn.attention.inputs import Inputs
+from babn.devices import default_device
 from babn.kernels.sdpa import ALIGNED, FORMS, best_form, softmax_attention
 
 BATCHES = {128: 32, 512: 32, 2048: 4, 8192: 1}
@@ -214,7 +215,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*")
     parser.add_argument("--tiles", action="store_true", help="time tiles of the kernels instead")
     args = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = default_device()
     lengths = args.lengths or (list(BATCHES) if device.type == "cuda" else [128, 512])
     rows = tune(lengths, device) if args.tiles else compare(lengths, device)
     if args.out:

@@ -9,9 +9,8 @@ import babn
 from babn import text
 from babn.data.intents import Labelled
 from babn.demo import classifier
-from babn.demo.classifier import fine_tune
 from babn.text import word_tokenizer
-from babn.training.fine_tuning import Recipe
+from babn.training.fine_tuning import Recipe, fine_tune, text_data
 from babn_paper.experiments.training_state import bucketed
 
 TEXTS = ("wake me at six", "wake me early", "play a song", "play some music at six") * 4
@@ -26,7 +25,8 @@ def trained(seed: int, config: babn.MethodConfig | None) -> tuple[Logs, torch.nn
     if config is not None:
         babn.convert(model, config, dict(tokenizer(list(TEXTS), padding=True, return_tensors="pt")))
     logs: Logs = []
-    fine_tune(model, tokenizer, DATA, RECIPE, seed, logs.append)
+    rows, collate = text_data(tokenizer, DATA.texts, DATA.labels)
+    fine_tune(model, rows, collate, RECIPE, seed, logs.append)
     assert len(logs) == 32
     return logs, model.cpu()
 

@@ -28,6 +28,7 @@ from babn.conversion.state import (
 )
 from babn.conversion.torch_route import functional_forward
 from babn.conversion.transformers_route import own_configurations
+from babn.devices import default_device, device_of
 from babn.errors import (
     AlreadyConvertedError,
     ConfigError,
@@ -43,11 +44,6 @@ FORMAT = 1
 """Format version of the description in configurations and adapter files."""
 
 _UNDOS = "_babn_undos"
-
-
-def _likely_device() -> torch.device:
-    """A GPU if available, otherwise the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class Inspection:
     kept: tuple[Call, ...]
     skipped: dict[str, str]
     converted: bool
-    device: torch.device = field(default_factory=_likely_device)
+    device: torch.device = field(default_factory=default_device)
     noise_level: float = 1.0
 
     @property
@@ -145,8 +141,8 @@ def inspect(
         conversion adds; prints as a table.
     """
     config = config or BeliefConfig()
-    device = next(model.parameters(), torch.empty(0)).device
-    device = _likely_device() if device.type == "meta" else device
+    device = device_of(model)
+    device = default_device() if device.type == "meta" else device
     name = type(model).__name__
     if converted_roots(model):
         state = belief_states(model)[0]
@@ -219,8 +215,7 @@ def check_finite(tensors: dict[str, torch.Tensor]) -> None:
 def apply_plan(model: Model, state: BeliefState) -> Model:
     """Converts a model with known chains, without a dry run."""
     _check_lengths(state.config, state.chains)
-    reference = next(model.parameters(), torch.empty(0))
-    state.to(device=reference.device).train(model.training)
+    state.to(device=device_of(model)).train(model.training)
     own_configurations(model)
     setattr(model, ATTRIBUTE, state)
     # Partials and methods, not closures, so that a copy of the model gets its own undos.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from babn.devices import device_of
 from babn.errors import ExampleInputsError
 
 TOKENS, DECODER_TOKENS, REGIONS = 9, 5, 7
@@ -79,7 +80,7 @@ def is_multiple_choice(model: nn.Module) -> bool:
 
 def _placed(value: Tensor, model: nn.Module) -> Tensor:
     """The tensor on the model's device and, if it is floating-point, in its dtype."""
-    value = value.to(next(model.parameters()).device)
+    value = value.to(device_of(model))
     dtypes = [p.dtype for p in model.parameters() if p.dtype in PRECISIONS]
     return value.to(dtypes[0]) if dtypes and value.is_floating_point() else value
 

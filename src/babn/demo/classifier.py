@@ -1,6 +1,5 @@
 """Intent classifiers for the demo and examples: an encoder whose mean output is classified."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, DataCollatorWithPadding
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from babn.data import intents
 from babn.errors import ModelError
 from babn.prediction.batches import encode
 from babn.text import MINILM_COMMAND, minilm_folder, quiet, word_tokenizer
-from babn.training import fine_tuning
 
 MAX_TOKENS = 64
 """Texts are truncated to this length; the longest one in `babn.data.intents` has 30 word pieces."""
@@ -135,22 +133,6 @@ def _pretrained(folder: Path) -> tuple[Any, Any]:
     if tokenizer.pad_token is None:
         raise ModelError(f"--model {folder}: its tokenizer has no padding token. Give an encoder.")
     return encoder, tokenizer
-
-
-def fine_tune(
-    model: nn.Module,
-    tokenizer: Any,
-    data: intents.Labelled,
-    recipe: fine_tuning.Recipe,
-    seed: int,
-    report: Callable[[dict[str, float]], None],
-) -> None:
-    """Trains in place; `report` receives the terms of the loss after each step."""
-    encoded = tokenizer(list(data.texts), truncation=True)
-    columns = {**encoded, "labels": data.labels}
-    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(data))]
-    pad = DataCollatorWithPadding(tokenizer)
-    fine_tuning.fine_tune(model, rows, lambda batch: dict(pad(batch)), recipe, seed, report)
 
 
 def intent_classifier(model: str = "auto") -> tuple[MeanPooledClassifier, Any]:

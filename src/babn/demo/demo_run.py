@@ -17,7 +17,6 @@ from torch import Tensor, nn
 import babn
 from babn.data import intents
 from babn.demo import classifier
-from babn.demo.classifier import fine_tune
 from babn.demo.outcome import (
     BINS,
     Example,
@@ -31,11 +30,12 @@ from babn.demo.outcome import (
     predictions,
     score,
 )
+from babn.devices import device_of
 from babn.errors import BabnWarning
 from babn.evaluation.comparison import Difference
-from babn.prediction.batches import device_of, encode
+from babn.prediction.batches import encode
 from babn.progress import Progress
-from babn.training.fine_tuning import Recipe
+from babn.training.fine_tuning import Recipe, fine_tune, text_data
 
 # Sampling takes most of the demo's time; `babn.predict` draws twice as many by default.
 SAMPLES = 10
@@ -139,7 +139,8 @@ class Trials:
             kl = f"  kl {logs['kl']:.2f}" if "kl" in logs else ""
             self.progress.step(1, f"loss {logs['loss']:.2f}{kl}")
 
-        fine_tune(model, self.tokenizer, data, self.recipe, self.seed, report)
+        rows, collate = text_data(self.tokenizer, data.texts, data.labels)
+        fine_tune(model, rows, collate, self.recipe, self.seed, report)
         return model
 
     def convert(self, model: nn.Module) -> nn.Module:

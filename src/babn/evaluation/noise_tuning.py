@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
 
+from babn.devices import device_of
 from babn.elbo import IGNORED
 from babn.errors import ConfigError, SamplesError
 from babn.evaluation.temperature_scaling import bounded_temperature
 from babn.metrics.accuracy_nll_brier import accuracy, nll
 from babn.prediction import stored_settings as stored
-from babn.prediction.batches import are_texts, device_of, is_single, text_batches
+from babn.prediction.batches import are_texts, is_single, text_batches
 from babn.prediction.predict import find_logits, predict
 from babn.prediction.regression import fit_residual, mixture_nll
 from babn.prediction.result import Prediction, check_classes

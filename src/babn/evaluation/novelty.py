@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from babn.devices import device_of
 from babn.errors import ConfigError, FormatError
-from babn.prediction.batches import device_of
 from babn.prediction.features import features, find_head, find_layers
 from babn.tensor_files import read_tensors, write_tensors
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from babn.conversion.example_inputs import as_call
+from babn.devices import device_of
 from babn.errors import ConfigError, SamplesError
 from babn.progress import bar
 from babn.validation import check_count
@@ -101,10 +102,14 @@ def without_targets(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 def encode(tokenizer: Any, texts: Sequence[Text], device: torch.device, **settings: Any) -> Any:
     """Tokenizes texts or pairs of texts into one padded batch."""
-    pairs = not isinstance(texts[0], str)
-    columns = list(zip(*texts, strict=True)) if pairs else [texts]
     settings = {"padding": True, "truncation": True, "return_tensors": "pt", **settings}
-    return tokenizer(*(list(column) for column in columns), **settings).to(device)
+    return tokenizer(*text_columns(texts), **settings).to(device)
+
+
+def text_columns(texts: Sequence[Text]) -> list[list[str]]:
+    """The texts as arguments of a tokenizer: one list, or the first and the second of all pairs."""
+    pairs = not isinstance(texts[0], str)
+    return [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
 
 
 def text_batches(
@@ -137,8 +142,3 @@ def _placed(value: Any, device: torch.device) -> Any:
     if isinstance(value, tuple | list):
         return tuple(_placed(each, device) for each in value)
     return value
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """The device of a model's first parameter."""
-    return next(model.parameters()).device

@@ -13,8 +13,9 @@ from babn.attention.noise_source import NoiseSource, fold_in
 from babn.conversion.convert import check_finite
 from babn.conversion.override import overriding
 from babn.conversion.state import belief_states
+from babn.devices import device_of
 from babn.errors import BabnWarning, SamplesError
-from babn.prediction.batches import Batches, arguments, device_of
+from babn.prediction.batches import Batches, arguments
 from babn.prediction.result import Activation, Prediction
 from babn.prediction.sampling import evaluating
 from babn.prediction.stored_settings import (

@@ -6,12 +6,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    DataCollatorWithPadding,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from babn.conversion.state import converted_roots
+from babn.prediction.batches import Text, text_columns
 from babn.training.trainer import BeliefTrainer
 
 Report = Callable[[dict[str, float]], None]
+Collate = Callable[[list[Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class Recipe:
 def fine_tune(
     model: nn.Module,
     rows: Sequence[Mapping[str, Any]],
-    collate: Callable[[list[Any]], dict[str, Any]],
+    collate: Collate,
     recipe: Recipe,
     seed: int,
     report: Report | None = None,
@@ -82,6 +90,16 @@ def fine_tune(
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
+
+
+def text_data(
+    tokenizer: Any, texts: Sequence[Text], labels: Sequence[int]
+) -> tuple[list[dict[str, Any]], Collate]:
+    """The rows and the collator with which `fine_tune` trains on texts or pairs of texts."""
+    columns = {**tokenizer(*text_columns(texts), truncation=True), "labels": labels}
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(texts))]
+    pad = DataCollatorWithPadding(tokenizer)
+    return rows, lambda batch: dict(pad(batch))
 
 
 class _Reporter(TrainerCallback):

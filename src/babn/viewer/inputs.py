@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from babn.conversion.example_inputs import is_multiple_choice
 from babn.conversion.state import belief_states
+from babn.devices import default_device, device_of
 from babn.errors import BabnError, FormatError, import_extra
 from babn.model_folders import find_folder
 from babn.persistence import MODEL_FILES, load
@@ -93,7 +94,7 @@ def open_model(folder: str | Path) -> tuple[Any, Tokenizer]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise FormatError(f"The tokenizer in {folder} cannot be read: {error}. {remedy}") from error
-    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+    return model.to(default_device()), tokenizer
 
 
 def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST_TOKENS) -> Example:
@@ -150,8 +151,7 @@ def most_tokens(model: nn.Module, tokenizer: Tokenizer, most: int) -> int:
 def _arguments(model: nn.Module, encoded: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs of a tokenizer that the model accepts, on the model's device."""
     accepted = inspect.signature(model.forward).parameters
-    device = next(model.parameters()).device
-    return {name: x.to(device) for name, x in encoded.items() if name in accepted}
+    return {name: x.to(device_of(model)) for name, x in encoded.items() if name in accepted}
 
 
 def _check_length(ids: Tensor, most: int) -> None:

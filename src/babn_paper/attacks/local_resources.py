@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from babn.devices import default_device
 from babn.errors import DataError, one_line
 from babn.files import parse_json, read_bytes
 from babn.text import quiet
@@ -32,7 +33,6 @@ from babn_paper.attacks.resources import (
     ResourceError,
 )
 from babn_paper.data_files import open_data, read_data
-from babn_paper.experiments.training_state import default_device
 from babn_paper.pretrained import FAILURES
 
 LONGEST = 512

@@ -29,9 +29,9 @@ def features(
     """
     from babn.cli._errors import CommandError
     from babn.cli._terminal import Bars
+    from babn.devices import default_device
     from babn.validation import check_count
     from babn_paper.cli._terminal import make_console
-    from babn_paper.experiments.training_state import default_device
     from babn_paper.visual.feature_extraction import (
         ExtractionSettings,
         extract,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import babn
+from babn.devices import default_device
 from babn.errors import ConfigError
 from babn.evaluation.noise_tuning import NoiseTuning
 from babn.text import model_source, quiet
@@ -18,7 +19,7 @@ from babn_paper.experiments.experiment import Experiment
 from babn_paper.experiments.models import load_tokenizer
 from babn_paper.experiments.run import save_model
 from babn_paper.experiments.run_folder import RunFolder, environment, write_json
-from babn_paper.experiments.training_state import TaskModel, default_device, load_task_model
+from babn_paper.experiments.training_state import TaskModel, load_task_model
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own_texts import OwnTexts
 from babn_paper.tasks.task import MEMORY

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from babn.conversion.state import converted_roots, own_state
+from babn.devices import default_device
 from babn.elbo import KLAnnealing
 from babn.errors import BabnWarning, ConfigError
 from babn_paper.experiments.attention import is_per_example, load_trained, with_attention
@@ -309,8 +310,3 @@ def has_bfloat16() -> bool:
     """Whether this CPU supports bfloat16; true if torch cannot tell."""
     known = torch.backends.mkldnn.is_available()
     return not known or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def default_device() -> torch.device:
-    """The current CUDA device if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

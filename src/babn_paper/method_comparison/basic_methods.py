@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from babn.devices import device_of
 from babn.evaluation.novelty import fit_novelty
 from babn.evaluation.predictions import ensemble
-from babn.prediction.batches import device_of, placed_batches, without_targets
+from babn.prediction.batches import placed_batches, without_targets
 from babn.prediction.predict import find_logits, following_seed
 from babn.prediction.result import Prediction
 from babn.prediction.sampling import evaluating

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from babn.devices import default_device
 from babn.errors import ConfigError, DataError
 from babn.evaluation.tables import Table
 from babn.files import make_folder, read_object, replace_text
@@ -78,7 +79,7 @@ class OwnTextComparison:
         train = Part("train", self._examples(parts["train"]), "", "")
         model, tokenizer = load_model(experiment, task, train, length)
         tokenizer.model_max_length = length
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = default_device()
         del model  # every training starts from a new one
 
         def build() -> nn.Module:

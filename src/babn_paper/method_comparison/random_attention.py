@@ -9,9 +9,10 @@ from torch import nn
 
 from babn.attention.method import MethodConfig
 from babn.conversion.convert import convert
+from babn.devices import device_of
 from babn.evaluation.noise_tuning import tune_noise
 from babn.evaluation.temperature_scaling import fit_temperature
-from babn.prediction.batches import device_of, placed_batches
+from babn.prediction.batches import placed_batches
 from babn.prediction.predict import predict
 from babn.prediction.result import Prediction
 from babn.prediction.stored_settings import get_noise_level, get_temperature, set_temperature

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from babn.conversion.convert import convert
-from babn.prediction.batches import device_of
+from babn.devices import device_of
 from babn.prediction.features import features, find_head
 from babn.prediction.result import Prediction
 from babn_paper.method_comparison.basic_methods import sampled

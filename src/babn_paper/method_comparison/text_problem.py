@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import DataCollatorWithPadding
 
 from babn.prediction.batches import Text, text_batches
-from babn.training.fine_tuning import Recipe, fine_tune
+from babn.training.fine_tuning import Recipe, fine_tune, text_data
 from babn_paper.method_comparison.trained_models import Batches, Problem, Variant
 
 UNKNOWN = 0
@@ -56,19 +55,13 @@ def text_problem(
         memory: Gigabytes for one forward pass of a prediction.
         size: Texts in a batch of a prediction.
     """
-    pad = DataCollatorWithPadding(tokenizer)
-    columns = (
-        zip(*train.texts, strict=True) if not isinstance(train.texts[0], str) else [train.texts]
-    )
-    encoded = tokenizer(*(list(column) for column in columns), truncation=True)
-    named = {**encoded, "labels": train.labels}
-    rows = [{name: column[i] for name, column in named.items()} for i in range(len(train.labels))]
+    rows, collate = text_data(tokenizer, train.texts, train.labels)
 
     def trained(model: nn.Module, variant: Variant, seed: int) -> None:
         fine_tune(
             model,
             rows,
-            lambda batch: dict(pad(batch)),
+            collate,
             replace(recipe, rate=recipe.rate * variant.rate),
             seed,
             mixin=None if variant.trainer is None else variant.trainer(),
