@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from babn.devices import default_device
-from babn.text import model_source
 from babn_paper.data_files import numbered_lines
 from babn_paper.experiments.run_folder import environment
+from babn_paper.pretrained import model_source
 
 HELD_OUT = 256
 """Held-out pieces of text."""

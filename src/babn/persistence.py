@@ -227,7 +227,7 @@ def _some(names: list[str]) -> str:
 
 def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> BeliefState:
     """Builds the state of a description and its tensors, validated before any model is changed."""
-    config, chains, kept, modules = _parse(description, path)
+    config, chains, kept, modules = parse_description(description, path)
     check_finite(tensors)
     try:
         with torch.device("meta"):  # allocates no memory for a damaged description
@@ -243,9 +243,15 @@ def _make_state(description: Any, tensors: dict[str, Tensor], path: Path) -> Bel
     return state
 
 
-def _parse(
+def parse_description(
     description: Any, path: Path
 ) -> tuple[MethodConfig, tuple[Chain, ...], tuple[Call, ...], tuple[str, ...]]:
+    """Method, chains, kept calls and saved modules of a description.
+
+    Args:
+        description: The JSON values that `describe` makes.
+        path: The file that holds them, for error messages.
+    """
     version = description.get("format") if isinstance(description, dict) else None
     if version != FORMAT:
         raise FormatError(

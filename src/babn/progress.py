@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -20,20 +21,16 @@ class Progress:
 
 
 class _NoBar:
-    def update(self) -> None:
-        pass
+    def update(self) -> None: ...
 
-    def close(self) -> None:
-        pass
+    def close(self) -> None: ...
 
 
 def bar(task: str, total: int | None, shown: bool) -> Any:
     """A progress bar of tqdm with `update` and `close`; an invisible one without tqdm."""
-    if shown:
-        try:
-            from tqdm.auto import tqdm
-        except ImportError:
-            return _NoBar()
+    if shown and find_spec("tqdm"):
+        from tqdm.auto import tqdm
+
         return tqdm(total=total, desc=task, leave=False)
     return _NoBar()
 

@@ -8,8 +8,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from babn.errors import ModelError
-
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -73,16 +71,6 @@ def minilm_folder() -> Path | None:
     places = spec.submodule_search_locations if spec else None
     folder = Path(places[0]) / "model" if places else None
     return folder if folder and folder.is_dir() else None
-
-
-def model_source(name: str) -> str:
-    """The folder or hub name of a model; `"minilm"` is an installed package."""
-    if name != "minilm":
-        return name
-    folder = minilm_folder()
-    if folder is None:
-        raise ModelError(f"model='minilm' is not installed. Install it: {MINILM_COMMAND}")
-    return str(folder)
 
 
 @contextmanager

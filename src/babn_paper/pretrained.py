@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from babn.errors import BabnError, ConfigError, ModelError
-from babn.text import quiet
+from babn.text import MINILM_COMMAND, minilm_folder, quiet
 
 FAILURES = (OSError, ValueError, TypeError, RuntimeError, SafetensorError, StrictDataclassError)
 """Raised by transformers for missing or damaged models, and for settings of a wrong type."""
@@ -45,6 +45,16 @@ def small_sizes(vocabulary: int, length: int) -> dict[str, Any]:
         "intermediate_size": 128,
         "max_position_embeddings": length,
     }
+
+
+def model_source(name: str) -> str:
+    """The folder or hub name of a model; `"minilm"` is an installed package."""
+    if name != "minilm":
+        return name
+    folder = minilm_folder()
+    if folder is None:
+        raise ModelError(f"model='minilm' is not installed. Install it: {MINILM_COMMAND}")
+    return str(folder)
 
 
 def load_pretrained(

@@ -25,6 +25,7 @@ from babn.distributions import (
     noise_for,
     weibull_gamma,
 )
+from babn.distributions.special import Floats
 from babn.validation import check_at_least, check_count
 
 
@@ -129,13 +130,13 @@ class BamMethod(AttentionMethod):
             return Weibull(phi.new_full((), config.k), loc, config.noise, log_mean=phi)
         return LogNormal(loc, phi.new_full((), config.sigma), config.noise, log_mean=phi)
 
-    def _kl(self, q: Weibull | LogNormal, log_alpha: Float[Tensor, "..."]) -> Tensor:
+    def _kl(self, q: Weibull | LogNormal, log_alpha: Floats) -> Tensor:
         if isinstance(q, Weibull):
             return weibull_gamma(q, Gamma(log_alpha, self.config.beta))
         prior_sigma = q.sigma.new_full((), self.config.prior_sigma)
         return lognormal_lognormal(q, LogNormal(log_alpha, prior_sigma))
 
-    def _log_alpha(self, step: int, scores: Scores) -> Float[Tensor, "..."]:
+    def _log_alpha(self, step: int, scores: Scores) -> Floats:
         if self.config.prior == "constant":
             return scores.phi.new_full((), math.log(self.config.alpha))
         return self.prior_net(step).log_alpha(scores)

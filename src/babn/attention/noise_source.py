@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from babn.distributions.noise import Noise, filled
+from babn.distributions.special import Floats
 from babn.errors import SamplesError
 
 EVERY_QUERY = 0x7FFFFFFF
@@ -43,9 +44,7 @@ class NoiseLike(ABC):
     seeds: Sequence[int] | int | None
 
     @abstractmethod
-    def uniform(
-        self, like: Float[Tensor, "..."], queries: int | None = None
-    ) -> Float[Tensor, "..."]:
+    def uniform(self, like: Floats, queries: int | None = None) -> Floats:
         """Uniform numbers between 0 and 1.
 
         Args:
@@ -54,9 +53,7 @@ class NoiseLike(ABC):
                 for all of them; by default each query has a row of its own.
         """
 
-    def noise(
-        self, noise: Noise, like: Float[Tensor, "..."], queries: int | None = None
-    ) -> Float[Tensor, "..."]:
+    def noise(self, noise: Noise, like: Floats, queries: int | None = None) -> Floats:
         """Standard noise; the arguments are those of `uniform`."""
         return noise.from_uniform(self.uniform(like, queries))
 
@@ -80,15 +77,11 @@ class NoiseSource(NoiseLike):
         self.seeds: Sequence[int] | None = seeds
         self._generators: dict[torch.device, list[torch.Generator]] = {}
 
-    def noise(
-        self, noise: Noise, like: Float[Tensor, "..."], queries: int | None = None
-    ) -> Float[Tensor, "..."]:
+    def noise(self, noise: Noise, like: Floats, queries: int | None = None) -> Floats:
         """Standard noise with the shape of `like`."""
         return noise.sample(like, self._on(like.device))
 
-    def uniform(
-        self, like: Float[Tensor, "..."], queries: int | None = None
-    ) -> Float[Tensor, "..."]:
+    def uniform(self, like: Floats, queries: int | None = None) -> Floats:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
         if self.seeds is None:  # compilers have a kernel for this, and copies around `uniform_`
             return torch.rand_like(like, memory_format=torch.contiguous_format)
@@ -250,5 +243,5 @@ def uniform(rows: tuple[Int[Tensor, "..."], ...], columns: Int[Tensor, "..."]) -
     first, second = (hashed(stream, rows) for stream in STREAMS)
     bits = mixed(mixed(((columns & WORD) * GOLDEN + first) & WORD) ^ second)
     # Midpoints of 2^23 equal intervals, which float32 represents exactly.
-    value: Float[Tensor, "..."] = (bits >> 9).float().add_(0.5).mul_(2.0**-23)
+    value: Floats = (bits >> 9).float().add_(0.5).mul_(2.0**-23)
     return value

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -13,9 +14,9 @@ import babn
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import MethodConfig
 from babn.cli._errors import CommandError
-from babn.conversion.calls import Call, from_list
 from babn.conversion.convert import Inspection
-from babn.errors import ConfigError, FormatError, import_extra, one_line
+from babn.errors import ConfigError, import_extra, one_line
+from babn.persistence import parse_description
 from babn.plugins import find_model_class, plugins
 
 READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
@@ -36,7 +37,9 @@ def inspection(model: str, method: str | None, settings: list[str]) -> Inspectio
         raise CommandError(
             f"{model} is converted already: --method, --rho and --set do not apply. Leave them out."
         )
-    return converted(config, described, model)
+    name = (config.architectures or [type(config).__name__])[0]
+    made, chains, kept, _ = parse_description(described, Path(model) / "config.json")
+    return Inspection(name, made, chains, kept, {}, True)
 
 
 def read_config(model: str) -> Any:
@@ -75,17 +78,6 @@ def _light(name: str, shape: Tensor) -> Tensor:
     numbers = torch.randn(length, generator=torch.Generator().manual_seed(len(name)))
     numbers = (numbers / math.sqrt(shape.shape[-1])).to(shape.dtype)
     return numbers.as_strided(shape.shape, [1] * shape.ndim)
-
-
-def converted(config: Any, described: dict[str, Any], model: str) -> Inspection:
-    """The inspection of a model that was saved after conversion."""
-    name = (config.architectures or [type(config).__name__])[0]
-    try:
-        method, chains = MethodConfig.from_dict(described["rule"]), from_list(described["chains"])
-        kept = tuple(Call(**call) for call in described.get("kept", ()))
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{model}: its conversion cannot be read: {error!r}.") from error
-    return Inspection(name, method, chains, kept, {}, True)
 
 
 def method_config(method: str, settings: list[str]) -> MethodConfig:

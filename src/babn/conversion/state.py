@@ -16,8 +16,14 @@ from babn.errors import BabnWarning, NotConvertedError
 ATTRIBUTE = "babn"
 """Attribute of the root of a converted model that holds its `BeliefState`."""
 
-LATER_BUFFERS = ("temperature", "noise_level", "residual", "output_mean", "output_scale")
-"""Buffers of a state that files of earlier versions may lack."""
+SETTINGS = {
+    "temperature": 1.0,
+    "noise_level": 1.0,
+    "residual": 0.0,  # for regression, the standard deviation that samples do not explain
+    "output_mean": 0.0,  # for regression, the units of the data
+    "output_scale": 1.0,
+}
+"""Buffers with the settings of predictions, which files of earlier versions may lack."""
 
 PART = "_babn_part"
 """Attribute of every attention module of a converted model, by which parts are recognised."""
@@ -68,13 +74,8 @@ class BeliefState(nn.Module):
         self.kept = kept
         # Saved tensors are named "rules.": the attribute keeps its name.
         self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
-        self.register_buffer("kl_weight", torch.tensor(float(config.kl_weight)))
-        self.register_buffer("temperature", torch.tensor(1.0))
-        self.register_buffer("noise_level", torch.tensor(1.0))
-        # For regression: the standard deviation that samples do not explain, and the data's units.
-        self.register_buffer("residual", torch.tensor(0.0))
-        self.register_buffer("output_mean", torch.tensor(0.0))
-        self.register_buffer("output_scale", torch.tensor(1.0))
+        for name, value in {"kl_weight": float(config.kl_weight), **SETTINGS}.items():
+            self.register_buffer(name, torch.tensor(value))
         self.saved_modules: tuple[str, ...] = ()  # of the base, set by `freeze_base`
         self.level = 1.0  # the same number, without a device synchronisation
         self.last_kl: dict[str, Tensor] | None = None
@@ -103,7 +104,7 @@ class BeliefState(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        for name in LATER_BUFFERS:
+        for name in SETTINGS:
             state_dict.setdefault(f"{prefix}{name}", getattr(self, name))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if not self.noise_level.is_meta:

@@ -17,7 +17,6 @@ from babn.evaluation.comparison import Difference
 from babn.evaluation.html_pages import check_target
 from babn.evaluation.html_report import AUTHOR, PAGE
 from babn.training.fine_tuning import Recipe
-from babn.validation import check_at_least, check_count
 
 BINS = 10
 """Bins of confidence, as in the paper."""
@@ -41,12 +40,6 @@ class Settings:
     seed: int = 0
     epochs: int | None = None
     quick: bool = False
-
-    def __post_init__(self) -> None:
-        """Validates the numbers."""
-        if self.epochs is not None:
-            check_count("epochs", self.epochs)
-        check_at_least("seed", self.seed, 0)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,12 @@
 """Analytic Kullback-Leibler divergences between posterior and prior."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from babn.distributions.gamma import Gamma
 from babn.distributions.lognormal import LogNormal
 from babn.distributions.noise import LogExponential
-from babn.distributions.special import (
-    finite_gradient,
-    saturating_cast,
-    saturating_exp,
-)
+from babn.distributions.special import Floats, finite_gradient, saturating_cast, saturating_exp
 from babn.distributions.weibull import Weibull
 from babn.errors import ParameterError
 
@@ -22,7 +17,7 @@ EULER = 0.57721566490153286
 """The Euler-Mascheroni constant."""
 
 
-def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
+def weibull_gamma(q: Weibull, p: Gamma) -> Floats:
     r"""KL divergence of a Weibull posterior from a gamma prior, element by element.
 
     $$\mathrm{KL} = \frac{\gamma\alpha}{k} - \alpha\log\lambda + \log k + \beta\lambda\Gamma(1+1/k)
@@ -45,7 +40,7 @@ def weibull_gamma(q: Weibull, p: Gamma) -> Float[Tensor, "..."]:
     return expected - q.scale.log() + p.log_gamma_of_shape - (EULER + 1)
 
 
-def lognormal_lognormal(q: LogNormal, p: LogNormal) -> Float[Tensor, "..."]:
+def lognormal_lognormal(q: LogNormal, p: LogNormal) -> Floats:
     r"""KL divergence between two lognormal distributions, element by element.
 
     $$\mathrm{KL} = \log\frac{\sigma_p}{\sigma_q}
@@ -62,11 +57,8 @@ def lognormal_lognormal(q: LogNormal, p: LogNormal) -> Float[Tensor, "..."]:
 
 
 def kl_weibull_gamma(
-    k: Float[Tensor, "..."],
-    log_lam: Float[Tensor, "..."],
-    alpha: Float[Tensor, "..."],
-    beta: float | Float[Tensor, "..."] = 1.0,
-) -> Float[Tensor, "..."]:
+    k: Floats, log_lam: Floats, alpha: Floats, beta: float | Floats = 1.0
+) -> Floats:
     r"""KL divergence of Weibull($k$, $\lambda$) from Gamma($\alpha$, $\beta$), from parameters.
 
     Computed in float64 and returned in the parameters' type (float32 for half precision). A KL or a
@@ -90,12 +82,7 @@ def kl_weibull_gamma(
     return saturating_cast(weibull_gamma(Weibull(k, log_lam), Gamma(alpha.log(), beta)), dtype)
 
 
-def kl_lognormal_lognormal(
-    mu_q: Float[Tensor, "..."],
-    sigma_q: Float[Tensor, "..."],
-    mu_p: Float[Tensor, "..."],
-    sigma_p: Float[Tensor, "..."],
-) -> Float[Tensor, "..."]:
+def kl_lognormal_lognormal(mu_q: Floats, sigma_q: Floats, mu_p: Floats, sigma_p: Floats) -> Floats:
     """KL divergence between two lognormal distributions, from parameters.
 
     Raises:

@@ -2,10 +2,8 @@
 
 import math
 
-from jaxtyping import Float
-from torch import Tensor
-
 from babn.distributions.noise import NoiseName, noise_for
+from babn.distributions.special import Floats
 from babn.distributions.weibull import LogLocationScale
 
 
@@ -29,17 +27,13 @@ class LogNormal(LogLocationScale):
     """
 
     def __init__(
-        self,
-        mu: Float[Tensor, "..."],
-        sigma: Float[Tensor, "..."],
-        noise: NoiseName = "exact",
-        log_mean: Float[Tensor, "..."] | None = None,
+        self, mu: Floats, sigma: Floats, noise: NoiseName = "exact", log_mean: Floats | None = None
     ) -> None:
         super().__init__(mu, sigma, noise_for("lognormal", noise), log_mean)
         self.mu = mu
         self.sigma = sigma
 
-    def log_prob(self, log_s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def log_prob(self, log_s: Floats) -> Floats:
         """Log density at `exp(log_s)` under exact noise."""
         z = (log_s - self.mu) / self.sigma
         return -0.5 * z.square() - log_s - self.sigma.log() - 0.5 * math.log(2 * math.pi)

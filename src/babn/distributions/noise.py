@@ -18,10 +18,9 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from babn.distributions.special import finite, in_single, polynomial
+from babn.distributions.special import Floats, finite, in_single, polynomial
 
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
@@ -34,10 +33,8 @@ Generators = torch.Generator | Sequence[torch.Generator] | None
 
 
 def filled(
-    like: Float[Tensor, "..."],
-    generator: Generators,
-    fill: Callable[[Tensor, torch.Generator | None], Any],
-) -> Float[Tensor, "..."]:
+    like: Floats, generator: Generators, fill: Callable[[Tensor, torch.Generator | None], Any]
+) -> Floats:
     """A new tensor like `like` that `fill` fills in place, block by block."""
     draws = torch.empty_like(like, memory_format=torch.contiguous_format)
     if generator is None or isinstance(generator, torch.Generator):
@@ -57,24 +54,22 @@ class Noise(Protocol):
         True
     """
 
-    def sample(
-        self, like: Float[Tensor, "..."], generator: Generators = None
-    ) -> Float[Tensor, "..."]:
+    def sample(self, like: Floats, generator: Generators = None) -> Floats:
         """Draws of $g$ with the shape, dtype and device of `like`.
 
         Several generators draw for equal blocks along the first axis.
         """
         ...
 
-    def from_uniform(self, u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def from_uniform(self, u: Floats) -> Floats:
         """Draws of $g$ from uniform numbers between 0 and 1, by its quantile function."""
         ...
 
-    def log_moment(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def log_moment(self, scale: Floats) -> Floats:
         r"""$\log E[e^{t g}]$ at $t$ = `scale`."""
         ...
 
-    def relative_std(self, scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def relative_std(self, scale: Floats) -> Floats:
         r"""Standard deviation of $e^{t g}$ divided by its mean, $\sqrt{m(2t) / m(t)^2 - 1}$."""
         # In float32 the two terms cancel for small scales (large k).
         wide = scale.double().clamp(max=1e6)  # beyond it the ratio overflows

@@ -9,8 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+Floats = Float[Tensor, "..."]
+"""A floating-point tensor of any shape."""
 
-def log_softplus(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+
+def log_softplus(x: Floats) -> Floats:
     r"""$\log\log(1 + e^x)$, which tends to $x$ where `softplus` underflows.
 
     Example:
@@ -30,20 +33,20 @@ def polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
     return value
 
 
-def finite(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def finite(x: Floats) -> Floats:
     """`x` with infinities replaced by the largest numbers of its type; NaN stays."""
     largest = torch.finfo(x.dtype).max
     return x.clamp(-largest, largest)
 
 
-def in_single(function: Callable[[Tensor], Tensor], x: Float[Tensor, "..."]) -> Tensor:
+def in_single(function: Callable[[Tensor], Tensor], x: Floats) -> Tensor:
     """`function(x)`, computed in float32 for half precision, where it may overflow or not exist."""
     if x.dtype not in (torch.float16, torch.bfloat16):
         return function(x)
     return saturating_cast(function(x.float()), x.dtype)
 
 
-def saturating_exp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def saturating_exp(x: Floats) -> Floats:
     """`exp` that saturates at the two-thirds power of the largest number, with a finite gradient.
 
     The limit is far beyond any meaningful value, and sums over many elements stay finite.
@@ -52,7 +55,7 @@ def saturating_exp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return value
 
 
-def finite_gradient(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def finite_gradient(x: Floats) -> Floats:
     """`x` itself; gradients that overflow in backward become the largest finite number.
 
     Near the ends of the float32 range the derivative of a KL may not be representable although its
@@ -61,7 +64,7 @@ def finite_gradient(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return _FiniteGradient.apply(x) if x.requires_grad else x
 
 
-def saturating_cast(x: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
+def saturating_cast(x: Floats, dtype: torch.dtype) -> Floats:
     """`x` in a narrower type; values too large for it become its largest number."""
     value: Tensor = _SaturatingCast.apply(x, dtype)
     return value

@@ -1,11 +1,10 @@
 """The Weibull distribution, the posterior of attention weights, and its log-location-scale base."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from babn.distributions.noise import Noise, NoiseName, noise_for
-from babn.distributions.special import finite
+from babn.distributions.special import Floats, finite
 
 
 class LogLocationScale:
@@ -26,11 +25,7 @@ class LogLocationScale:
     """
 
     def __init__(
-        self,
-        loc: Float[Tensor, "..."],
-        scale: Float[Tensor, "..."],
-        noise: Noise,
-        log_mean: Float[Tensor, "..."] | float | None = None,
+        self, loc: Floats, scale: Floats, noise: Noise, log_mean: Floats | float | None = None
     ) -> None:
         self.loc = loc
         self.scale = scale
@@ -38,7 +33,7 @@ class LogLocationScale:
         self._log_mean = log_mean
 
     @property
-    def log_mean(self) -> Float[Tensor, "..."]:
+    def log_mean(self) -> Floats:
         r"""$\log E[s]$ under the noise; at most the largest number of its type."""
         if self._log_mean is None:
             self._log_mean = finite(self.loc + self.noise.log_moment(finite(self.scale)))
@@ -47,17 +42,17 @@ class LogLocationScale:
         return self._log_mean
 
     @property
-    def relative_std(self) -> Float[Tensor, "..."]:
+    def relative_std(self) -> Floats:
         """Standard deviation divided by mean; depends on the scale alone."""
         return self.noise.relative_std(finite(self.scale))
 
-    def log_sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
+    def log_sample(self, generator: torch.Generator | None = None) -> Floats:
         r"""A reparameterised draw of $\log s$."""
         shape = torch.broadcast_shapes(self.loc.shape, self.scale.shape)
         noise = self.noise.sample(self.loc.detach().expand(shape), generator)
         return finite(self.log_sample_from(noise))
 
-    def log_sample_from(self, g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def log_sample_from(self, g: Floats) -> Floats:
         r"""$\log s$ for given standard noise."""
         return torch.addcmul(self.loc, self.scale, g)
 
@@ -95,21 +90,14 @@ class Weibull(LogLocationScale):
     """
 
     def __init__(
-        self,
-        k: Float[Tensor, "..."],
-        log_lam: Float[Tensor, "..."],
-        noise: NoiseName = "exact",
-        log_mean: Float[Tensor, "..."] | None = None,
+        self, k: Floats, log_lam: Floats, noise: NoiseName = "exact", log_mean: Floats | None = None
     ) -> None:
         super().__init__(log_lam, k.reciprocal(), noise_for("weibull", noise), log_mean)
         self._k: Tensor | None = k
 
     @classmethod
     def with_mean_one(
-        cls,
-        scale: Float[Tensor, "..."],
-        noise: NoiseName = "exact",
-        log_lam: Float[Tensor, "..."] | None = None,
+        cls, scale: Floats, noise: NoiseName = "exact", log_lam: Floats | None = None
     ) -> "Weibull":
         r"""The distribution of mean one with $1/k$ = `scale`; computes `log_lam` if not given."""
         moments = noise_for("weibull", noise)
@@ -120,18 +108,18 @@ class Weibull(LogLocationScale):
         return made
 
     @property
-    def k(self) -> Float[Tensor, "..."]:
+    def k(self) -> Floats:
         """The shape."""
         if self._k is None:
             self._k = self.scale.reciprocal()
         return self._k
 
     @property
-    def log_lam(self) -> Float[Tensor, "..."]:
+    def log_lam(self) -> Floats:
         """Logarithm of the scale."""
         return self.loc
 
-    def log_prob(self, log_s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def log_prob(self, log_s: Floats) -> Floats:
         """Log density at `exp(log_s)` under exact noise."""
         z = self.k * (log_s - self.log_lam)
         return self.k.log() - log_s + z - torch.exp(z)

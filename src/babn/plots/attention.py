@@ -17,17 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from babn.errors import ConfigError
 from babn.plots import SINGLE
-from babn.plots.figures import (
-    PALE,
-    TALLEST,
-    Size,
-    arranged,
-    as_array,
-    check_index,
-    drawing,
-    new_figure,
-    shortened,
-)
+from babn.plots import figures as style
 from babn.prediction.attention_maps import AttentionMap
 
 DOTS = 200
@@ -78,7 +68,7 @@ def shadings(
 
     If all values of std/mean are equal, their scale begins at zero. NaN is grey.
     """
-    blue, orange = (colormaps[name].with_extremes(bad=PALE) for name in ("Blues", "Oranges"))
+    blue, orange = (colormaps[name].with_extremes(bad=style.PALE) for name in ("Blues", "Oranges"))
     low, high = _ends(spread)
     low = low if high - low > 1e-3 * high else 0.0
     return (
@@ -93,7 +83,7 @@ def _ends(values: Float[np.ndarray, "..."]) -> tuple[float, float]:
     return (known.min(), known.max()) if known.any() else (0.0, 1.0)
 
 
-@drawing
+@style.drawing
 def attention_figure(
     map: AttentionMap,
     tokens: Sequence[str],
@@ -101,7 +91,7 @@ def attention_figure(
     *,
     example: int = 0,
     heads: int | Sequence[int] = 0,
-    size: Size = None,
+    size: style.Size = None,
 ) -> Figure:
     """Posterior mean of attention next to its std/mean, with queries as rows and keys as columns.
 
@@ -124,7 +114,7 @@ def attention_figure(
     keyed = queries if keys is None else readable(keys)
     shown = [x[:, : len(queries), : len(keyed)] for x in values]
     (rows, across), inches = _arrange(len(chosen), queries, keyed, size)
-    figure = new_figure(inches)
+    figure = style.new_figure(inches)
     heights = [BAR * rows / inches[1], *[1] * rows]
     cells = figure.add_gridspec(rows + 1, 2 * across, height_ratios=heights)
     panels: list[Axes] = []
@@ -140,7 +130,7 @@ def attention_figure(
             panel.set_title(f"head {chosen[i]}" if len(chosen) > 1 and not side else "", loc="left")
             panels.append(panel)
     _label(figure, panels, queries, keyed)
-    return arranged(figure)
+    return style.arranged(figure)
 
 
 def choose(
@@ -153,13 +143,13 @@ def choose(
             "returned, such as maps[0] for the first layer."
         )
     batch, count = map.mean.shape[:2]
-    check_index("example", example, batch, "the map's batch has")
+    style.check_index("example", example, batch, "the map's batch has")
     if not len(heads):
         raise ConfigError("heads is empty. Give the number of at least one head, such as [0].")
     for head in heads:
-        check_index("heads", head, count, f"{map.name} has heads")
-    mean = as_array(map.mean[example])[list(heads)]
-    spread = as_array(map.relative_std[example])[list(heads)]
+        style.check_index("heads", head, count, f"{map.name} has heads")
+    mean = style.as_array(map.mean[example])[list(heads)]
+    spread = style.as_array(map.relative_std[example])[list(heads)]
     return mean, np.where(mean > 0, spread, np.nan)
 
 
@@ -182,7 +172,7 @@ def _check_tokens(map: AttentionMap, tokens: Sequence[str], keys: Sequence[str] 
 
 def readable(tokens: Sequence[str]) -> list[str]:
     """Tokens for display: cut, with visible blanks and control characters."""
-    return [shortened(_visible(token), LETTERS) for token in tokens]
+    return [style.shortened(_visible(token), LETTERS) for token in tokens]
 
 
 def _visible(token: str) -> str:
@@ -196,7 +186,7 @@ def _visible(token: str) -> str:
 
 
 def _arrange(
-    heads: int, queries: Sequence[str], keys: Sequence[str], size: Size
+    heads: int, queries: Sequence[str], keys: Sequence[str], size: style.Size
 ) -> tuple[tuple[int, int], tuple[float, float]]:
     """Rows, and heads side by side, for the largest panels; and the size of the figure."""
     width, given = size if isinstance(size, tuple) else (size or SINGLE, None)
@@ -211,7 +201,7 @@ def _arrange(
         tall = min(max(wide * len(queries) / len(keys), lowest), 1.5 * wide)
         height = given or below + rows * (tall + TITLE)
         tall = (height - below) / rows - TITLE
-        if height <= (given or TALLEST) and min(wide, tall) > LEAST:
+        if height <= (given or style.TALLEST) and min(wide, tall) > LEAST:
             found.append((min(wide, tall), (rows, across), (width, height)))
     if not found:
         raise ConfigError(

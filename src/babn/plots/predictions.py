@@ -16,19 +16,6 @@ from babn import metrics
 from babn.errors import ConfigError, MetricInputError
 from babn.plots import DOUBLE, SINGLE
 from babn.plots import figures as style
-from babn.plots.figures import (
-    Size,
-    arranged,
-    as_array,
-    check_index,
-    check_some,
-    drawing,
-    figure_size,
-    in_percent,
-    legend_above,
-    new_figure,
-    panel_grid,
-)
 from babn.prediction.result import Prediction
 
 Probabilities = Prediction | Tensor
@@ -54,9 +41,9 @@ LONGEST = 24
 IDEAL: dict[str, Any] = {"color": "0.7", "linewidth": 0.8}
 
 
-@drawing
+@style.drawing
 def reliability_diagram(
-    predictions: Predictions, labels: Tensor, bins: int = 10, *, size: Size = None
+    predictions: Predictions, labels: Tensor, bins: int = 10, *, size: style.Size = None
 ) -> Figure:
     r"""Accuracy against confidence, one panel for each method.
 
@@ -73,7 +60,9 @@ def reliability_diagram(
         size: Width in inches, or width and height.
     """
     methods = _by_method(predictions)
-    figure, rows, columns = panel_grid(len(methods), size, lambda x: max(0.95 * x + 0.35, 1.9))
+    figure, rows, columns = style.panel_grid(
+        len(methods), size, lambda x: max(0.95 * x + 0.35, 1.9)
+    )
     cells = figure.add_gridspec(2 * rows, columns, height_ratios=[4, 1] * rows)
     for i, (name, probs) in enumerate(methods.items()):
         row, column = divmod(i, columns)
@@ -83,7 +72,7 @@ def reliability_diagram(
         style.panel_title(upper, name, columns)
         for panel in (upper, lower):
             panel.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-        in_percent(upper.yaxis, lower.xaxis, lower.yaxis)
+        style.in_percent(upper.yaxis, lower.xaxis, lower.yaxis)
         upper.tick_params(bottom=False)
         _label_outer(upper, column == 0, False, "", "accuracy (%)")
         bottom = i + columns >= len(methods)
@@ -92,15 +81,15 @@ def reliability_diagram(
     top = math.ceil(10 * max(panel.dataLim.y1 for panel in figure.axes[1::2])) / 10
     for panel in figure.axes[1::2]:
         panel.set(ylim=(0, top), yticks=[0, top])
-    legend_above(figure)
-    return arranged(figure)
+    style.legend_above(figure)
+    return style.arranged(figure)
 
 
 def _by_method(predictions: Predictions) -> dict[str, Probabilities]:
     """Predictions by method name; a single method has the empty name."""
     if not isinstance(predictions, Mapping):
         return {"": predictions}
-    check_some(predictions, "predictions", "a mapping from names to probabilities")
+    style.check_some(predictions, "predictions", "a mapping from names to probabilities")
     return dict(predictions)
 
 
@@ -117,9 +106,9 @@ def _naming(argument: str, name: str) -> Iterator[None]:
 def _draw_bins(upper: Axes, lower: Axes, probs: Probabilities, labels: Tensor, bins: int) -> None:
     """One method: accuracies and gaps above, shares of the examples below."""
     found = metrics.reliability(probs, labels, bins)
-    full = as_array(found.count) > 0
+    full = style.as_array(found.count) > 0
     parts = (found.edges[:-1], found.share, found.confidence, found.accuracy)
-    left, share, confidence, right = (as_array(x)[full] for x in parts)
+    left, share, confidence, right = (style.as_array(x)[full] for x in parts)
     place: dict[str, Any] = {"width": 1 / bins, "align": "edge", "linewidth": 0.5}
     gap: dict[str, Any] = {"facecolor": "none", "edgecolor": style.VERMILION, "hatch": "//////"}
     upper.bar(left, right, color=style.SKY, edgecolor="white", label="accuracy", **place)
@@ -136,8 +125,8 @@ def _label_outer(panel: Axes, left: bool, bottom: bool, xlabel: str, ylabel: str
     panel.set(xlabel=xlabel if bottom else "", ylabel=ylabel if left else "")
 
 
-@drawing
-def risk_coverage(predictions: Predictions, labels: Tensor, *, size: Size = None) -> Figure:
+@style.drawing
+def risk_coverage(predictions: Predictions, labels: Tensor, *, size: style.Size = None) -> Figure:
     """Error rate among the most confident examples, over the share that is not rejected.
 
     The legend shows the area under each curve, which is the mean risk over all coverages. Grey
@@ -151,7 +140,9 @@ def risk_coverage(predictions: Predictions, labels: Tensor, *, size: Size = None
     """
     methods = _by_method(predictions)
     width = SINGLE if len(methods) < MANY else DOUBLE
-    figure = new_figure(figure_size(size, width, lambda wide: min(0.45 * wide + 1.0, 3.0)))
+    figure = style.new_figure(
+        style.figure_size(size, width, lambda wide: min(0.45 * wide + 1.0, 3.0))
+    )
     panel = figure.subplots()
     top = 0.0
     for i, (name, probs) in enumerate(methods.items()):
@@ -159,9 +150,9 @@ def risk_coverage(predictions: Predictions, labels: Tensor, *, size: Size = None
             top = max(top, _draw_method(panel, i, name, probs, labels))
     panel.plot([], [], label="ideal order", **IDEAL)
     panel.set(xlim=(0, 1), ylim=(0, 1.05 * top or 1), xlabel="coverage (%)", ylabel="risk (%)")
-    in_percent(panel.xaxis, panel.yaxis)
-    legend_above(figure, title="in brackets: area under the curve (AURC)")
-    return arranged(figure)
+    style.in_percent(panel.xaxis, panel.yaxis)
+    style.legend_above(figure, title="in brackets: area under the curve (AURC)")
+    return style.arranged(figure)
 
 
 def _draw_method(panel: Axes, index: int, name: str, probs: Probabilities, labels: Tensor) -> float:
@@ -170,19 +161,22 @@ def _draw_method(panel: Axes, index: int, name: str, probs: Probabilities, label
     curve = metrics.risk_coverage(confidence, correct)
     ideal = metrics.risk_coverage(correct.double(), correct)
     label = f"{name or 'all predictions'} ({metrics.aurc(confidence, correct):.3f})"
-    panel.plot(as_array(ideal.coverage), as_array(ideal.risk), zorder=1, **IDEAL)
+    panel.plot(style.as_array(ideal.coverage), style.as_array(ideal.risk), zorder=1, **IDEAL)
     panel.plot(
-        as_array(curve.coverage), as_array(curve.risk), label=label, **style.line_look(index)
+        style.as_array(curve.coverage),
+        style.as_array(curve.risk),
+        label=label,
+        **style.line_look(index),
     )
     return float(curve.risk[curve.coverage >= NOISY].max())
 
 
-@drawing
+@style.drawing
 def entropy_histogram(
     inside: Entropies | Mapping[str, tuple[Entropies, Entropies]],
     outside: Entropies | None = None,
     *,
-    size: Size = None,
+    size: style.Size = None,
 ) -> Figure:
     """Entropies of in-domain and out-of-domain examples, one panel for each method.
 
@@ -196,7 +190,7 @@ def entropy_histogram(
         size: Width in inches, or width and height.
     """
     pairs = _pairs(inside, outside)
-    figure, rows, columns = panel_grid(len(pairs), size, lambda x: max(1.3, 0.55 * x + 0.3))
+    figure, rows, columns = style.panel_grid(len(pairs), size, lambda x: max(1.3, 0.55 * x + 0.3))
     values = [x for pair in pairs.values() for x in pair]
     edges = np.histogram_bin_edges(np.concatenate([[0.0], *values]), BARS)
     for i, (name, pair) in enumerate(pairs.items()):
@@ -206,12 +200,12 @@ def entropy_histogram(
         style.panel_title(panel, name, columns)
         bottom = i + columns >= len(pairs)
         _label_outer(panel, i % columns == 0, bottom, "entropy (nats)", "share (%)")
-        in_percent(panel.yaxis)
+        style.in_percent(panel.yaxis)
     top = 1.25 * max(panel.dataLim.y1 for panel in figure.axes)
     for panel in figure.axes:
         panel.set(xlim=edges[[0, -1]], ylim=(0, top))
-    legend_above(figure)
-    return arranged(figure)
+    style.legend_above(figure)
+    return style.arranged(figure)
 
 
 def _pairs(inside: Any, outside: Entropies | None) -> Pairs:
@@ -222,12 +216,12 @@ def _pairs(inside: Any, outside: Entropies | None) -> Pairs:
             "tensors, or as inside alone a mapping from names to pairs of tensors."
         )
     pairs: Any = inside if isinstance(inside, Mapping) else {"": (inside, outside)}
-    check_some(pairs, "inside", "a mapping from names to pairs of tensors")
+    style.check_some(pairs, "inside", "a mapping from names to pairs of tensors")
     return {name: (_entropies(one), _entropies(other)) for name, (one, other) in pairs.items()}
 
 
 def _entropies(source: Entropies) -> Float[np.ndarray, "example"]:
-    return as_array(source.entropy if isinstance(source, Prediction) else source).flatten()
+    return style.as_array(source.entropy if isinstance(source, Prediction) else source).flatten()
 
 
 def _draw_pair(panel: Axes, pair: Any, edges: Float[np.ndarray, "edge"]) -> None:
@@ -239,7 +233,7 @@ def _draw_pair(panel: Axes, pair: Any, edges: Float[np.ndarray, "edge"]) -> None
     style.note(panel, 0.97, 0.97, f"AUROC {score:.3f}", va="top", ha="right")
 
 
-@drawing
+@style.drawing
 def class_probabilities(
     prediction: Prediction,
     names: Sequence[str],
@@ -247,7 +241,7 @@ def class_probabilities(
     example: int = 0,
     most: int = 5,
     right: Collection[str] = (),
-    size: Size = None,
+    size: style.Size = None,
 ) -> Figure:
     """The most probable classes of one example: mean, standard deviation, and every sample.
 
@@ -260,11 +254,11 @@ def class_probabilities(
         size: Width in inches, or width and height.
     """
     count, classes = prediction.probs.shape
-    check_index("example", example, count, "the prediction has examples")
+    style.check_index("example", example, count, "the prediction has examples")
     if len(names) != classes:
         raise ConfigError(f"names has {len(names)} names for {classes} classes. Give one for each.")
     shown = prediction.probs[example].topk(min(most, classes)).indices.tolist()
-    figure = new_figure(figure_size(size, SINGLE, lambda _: 0.5 + 0.27 * len(shown)))
+    figure = style.new_figure(style.figure_size(size, SINGLE, lambda _: 0.5 + 0.27 * len(shown)))
     panel = figure.subplots()
     for place, label in enumerate(shown):
         _draw_class(panel, place, prediction, example, label)
@@ -273,14 +267,14 @@ def class_probabilities(
         tick.set_fontweight("bold" if names[label] in right else "normal")
     panel.set(xlim=(0, 1), ylim=(len(shown) - 0.5, -0.5), xlabel="probability (%)")
     panel.tick_params(left=False)
-    in_percent(panel.xaxis)
-    return arranged(figure)
+    style.in_percent(panel.xaxis)
+    return style.arranged(figure)
 
 
 def _draw_class(panel: Axes, place: int, prediction: Prediction, example: int, label: int) -> None:
     """Draws a bar for the mean, a line for the deviation below it, and a dot for each sample."""
     mean, std = (float(x[example, label]) for x in (prediction.probs, prediction.std))
-    samples = as_array(prediction.sample_probs[:, example, label])
+    samples = style.as_array(prediction.sample_probs[:, example, label])
     panel.barh(place, mean, height=0.62, color=style.SKY)
     panel.plot([mean - std, mean + std], [place + 0.4] * 2, color=style.VERMILION, linewidth=1.5)
     dots: dict[str, Any] = {

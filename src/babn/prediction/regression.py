@@ -10,6 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+Samples = Float[Tensor, "sample example"]
+Labels = Float[Tensor, "example"]
+
 GRID = 41
 """Number of residuals that each round of the search tries."""
 
@@ -17,9 +20,7 @@ BISECTIONS = 50
 """Steps of the search for a quantile, enough for double precision."""
 
 
-def mixture_nll(
-    values: Float[Tensor, "sample example"], labels: Float[Tensor, "example"], residual: float
-) -> Float[Tensor, "example"]:
+def mixture_nll(values: Samples, labels: Labels, residual: float) -> Labels:
     """Negative log density of each label, in nats."""
     z = (labels.double() - values.double()) / residual
     log_density = -0.5 * z.square() - math.log(residual) - 0.5 * math.log(2 * math.pi)
@@ -44,9 +45,7 @@ def mixture_quantile(
     return (low + high) / 2
 
 
-def fit_residual(
-    values: Float[Tensor, "sample example"], labels: Float[Tensor, "example"]
-) -> float:
+def fit_residual(values: Samples, labels: Labels) -> float:
     """The residual standard deviation with the lowest mean NLL, on a grid that is refined.
 
     Example:
@@ -64,9 +63,7 @@ def fit_residual(
     return centre
 
 
-def cross_fitted_nll(
-    values: Float[Tensor, "sample example"], labels: Float[Tensor, "example"]
-) -> Float[Tensor, "example"]:
+def cross_fitted_nll(values: Samples, labels: Labels) -> Labels:
     """NLL of each label, with the residual fitted to the other half of the examples."""
     found = torch.empty(len(labels), dtype=torch.float64)
     for first in (0, 1):

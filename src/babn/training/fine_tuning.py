@@ -5,14 +5,8 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import transformers
 from torch import nn
-from transformers import (
-    DataCollatorWithPadding,
-    PrinterCallback,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
 
 from babn.conversion.state import converted_roots
 from babn.prediction.batches import Text, text_columns
@@ -61,12 +55,12 @@ def fine_tune(
         mixin: A further base class of the Trainer.
         **settings: Further `TrainingArguments`.
     """
-    base = BeliefTrainer if converted_roots(model) else Trainer
+    base = BeliefTrainer if converted_roots(model) else transformers.Trainer
     kind = base if mixin is None else type(base.__name__, (mixin, base), {})
     if "input_ids" in rows[0]:
         settings = {"train_sampling_strategy": "group_by_length", **settings}
     with TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
+        arguments = transformers.TrainingArguments(
             folder,
             num_train_epochs=recipe.epochs,
             learning_rate=recipe.rate,
@@ -88,7 +82,7 @@ def fine_tune(
             data_collator=collate,
             callbacks=[] if report is None else [_Reporter(report)],
         )
-        trainer.remove_callback(PrinterCallback)
+        trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
 
 
@@ -98,11 +92,11 @@ def text_data(
     """The rows and the collator with which `fine_tune` trains on texts or pairs of texts."""
     columns = {**tokenizer(*text_columns(texts), truncation=True), "labels": labels}
     rows = [{name: column[i] for name, column in columns.items()} for i in range(len(texts))]
-    pad = DataCollatorWithPadding(tokenizer)
+    pad = transformers.DataCollatorWithPadding(tokenizer)
     return rows, lambda batch: dict(pad(batch))
 
 
-class _Reporter(TrainerCallback):
+class _Reporter(transformers.TrainerCallback):
     """Passes the logs of training steps on."""
 
     def __init__(self, report: Report) -> None:

@@ -33,7 +33,7 @@ from babn_paper.attacks.resources import (
     ResourceError,
 )
 from babn_paper.data_files import open_data, read_data
-from babn_paper.pretrained import FAILURES
+from babn_paper.pretrained import FAILURES, model_source
 
 LONGEST = 512
 """Largest number of tokens to which texts are truncated."""
@@ -283,7 +283,6 @@ class LocalResources(Provider):
         )
 
     def _resolve(self, kind: Kind, place: str) -> Path:
-        from babn.text import model_source
 
         is_installed = kind == "encoder" and place == "minilm"
         return Path(model_source(place)) if is_installed else self.folder / place

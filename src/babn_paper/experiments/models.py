@@ -9,7 +9,7 @@ from transformers import AlbertConfig, AutoConfig, AutoTokenizer
 
 from babn.errors import ConfigError, one_line
 from babn.files import replace_file
-from babn.text import model_source, word_tokenizer
+from babn.text import word_tokenizer
 from babn.validation import check_count
 from babn_paper.experiments.cache import cached_file
 from babn_paper.experiments.experiment import (
@@ -28,7 +28,7 @@ from babn_paper.models import (
     TranslationModel,
     read_vectors,
 )
-from babn_paper.pretrained import ALBERT_BASE, small_sizes
+from babn_paper.pretrained import ALBERT_BASE, model_source, small_sizes
 from babn_paper.tasks.task import Part, Task, Tokenizer
 from babn_paper.tasks.translation.subwords import learn_subwords, read_subwords
 from babn_paper.tasks.translation.task import TranslationTask

@@ -11,7 +11,7 @@ import babn
 from babn.devices import default_device
 from babn.errors import ConfigError
 from babn.evaluation.noise_tuning import NoiseTuning
-from babn.text import model_source, quiet
+from babn.text import quiet
 from babn_paper.experiments.attention import with_attention
 from babn_paper.experiments.config_files import own_experiment
 from babn_paper.experiments.evaluation import autocast, read_part
@@ -20,6 +20,7 @@ from babn_paper.experiments.models import load_tokenizer
 from babn_paper.experiments.run import save_model
 from babn_paper.experiments.run_folder import RunFolder, environment, write_json
 from babn_paper.experiments.training_state import TaskModel, load_task_model
+from babn_paper.pretrained import model_source
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.own_texts import OwnTexts
 from babn_paper.tasks.task import MEMORY
