@@ -68,7 +68,7 @@ def by_kernel(
     request = dispatch.Request(True, with_kl, level)
     shared = key_inputs.key_inputs(method, inputs, request, NOISE)
     output, parts = key_inputs.attend(method, 0, inputs, shared, NOISE)
-    return output, None if parts is None else parts.elementwise()
+    return output.transpose(1, 2), None if parts is None else parts.elementwise()
 
 
 def gradients(

@@ -30,11 +30,13 @@ class Scores:
     causal: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Inputs:
     r"""Queries, keys and values of one attention call, and how scores are computed from them.
 
     $$\Phi = \mathrm{softcap}(\text{scale}\cdot Q K^T) + \text{bias}$$
+
+    Not to be changed. A frozen class would take several times as long to construct in each call.
 
     Args:
         query: Queries.

@@ -39,10 +39,11 @@ def undo_all(undos: list[Undo]) -> None:
 
 def attend(
     module: nn.Module, route: str, inputs: Inputs
-) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
+) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"] | None]:
     """Computes an attention call of `module`: the output, and the weights if they were needed.
 
-    Calls that are in no chain keep their softmax.
+    In the output the heads of a token are adjacent, as kernels write it and models take it. Calls
+    that are in no chain keep their softmax.
     """
     recorder, context, place = active_recorder(), active_context(), None
     site: CallSite | None = getattr(module, CALL_SITE, None)
@@ -52,8 +53,8 @@ def attend(
         check_not_reentrant(context)
         place = context.next_place(site)
     if context is not None and place is not None:
-        output, dropout = context.fused(place, inputs), context.dropout(inputs)
-        if output is not None:
+        dropout = context.dropout(inputs)
+        if (output := context.fused(place, inputs, dropout)) is not None:
             return output, None
     with torch.autocast(inputs.query.device.type, enabled=False):
         if recorder is not None:
@@ -62,13 +63,14 @@ def attend(
             posterior, noise = context.posterior(place, inputs.scores())
             weights = posterior.mean_weights() if noise is None else posterior.sample_weights(noise)
         elif takes_softmax(inputs) and not (inputs.needs_weights or _needs_weights()):
-            return softmax_attention(inputs, dropout), None
+            return softmax_attention(inputs, dropout).transpose(1, 2), None
         else:
             scores = inputs.scores()
             weights = normalize(scores.phi, scores.mask)
     weights = weights.to(inputs.value.dtype)
     weights = F.dropout(weights, dropout) if dropout else weights
-    return weights @ repeat_heads(inputs.value, weights.shape[1]), weights
+    output = weights @ repeat_heads(inputs.value, weights.shape[1])
+    return output.transpose(1, 2), weights
 
 
 def keeps_own_attention(module: nn.Module) -> bool:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs, Scores
@@ -112,9 +113,11 @@ class ForwardContext:
         call = self.state.chains[chain].calls[step]
         return source.at(call.order, self.past, call.crossed)
 
-    def fused(self, place: Place, inputs: Inputs) -> Tensor | None:
+    def fused(
+        self, place: Place, inputs: Inputs, dropout: float
+    ) -> Float[Tensor, "batch query head dim"] | None:
         """The output of a call without its weights, or `None` for the reference. Keeps the KL."""
-        dropout, how = self.dropout(inputs), "reference"
+        how: dispatch.Implementation = "reference"
         if not (self.needs_weights or inputs.needs_weights):
             recurrent = place in self.layer_kl.recurrent
             how = dispatch.choose(self.state.config, inputs, self.request, dropout, recurrent)
@@ -126,10 +129,12 @@ class ForwardContext:
             return self._by_key_kernels(place, inputs)
         with torch.autocast(inputs.query.device.type, enabled=False):
             if how == "softmax":
-                return softmax_attention(inputs, dropout)
-            if how == "factors":
-                return self._by_factors(place, inputs, dropout)
-            return self._by_pair_kernels(place, inputs.with_causal_mask())
+                output = softmax_attention(inputs, dropout)
+            elif how == "factors":
+                output = self._by_factors(place, inputs, dropout)
+            else:
+                output = self._by_pair_kernels(place, inputs.with_causal_mask())
+            return output.transpose(1, 2)
 
     def _by_key_kernels(self, place: Place, inputs: Inputs) -> Tensor:
         """A call with one variable per key; autocast changes nothing, and leaving it takes time."""

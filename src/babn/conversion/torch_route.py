@@ -94,7 +94,7 @@ def sdpa(
     )
     output, weights = attend(module, route, inputs)
     shape = (*query.shape[:-1], value.shape[-1])
-    return output.reshape(shape), weights
+    return output.transpose(1, 2).reshape(shape), weights
 
 
 def _four_dimensional(x: Tensor, headed: bool) -> Tensor:

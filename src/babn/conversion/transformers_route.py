@@ -91,7 +91,7 @@ def attention(
         windowed=sliding_window is not None,
     )
     output, weights = attend(module, "transformers", inputs)
-    return output.transpose(1, 2).contiguous(), weights
+    return output.contiguous(), weights
 
 
 def check_keywords(module: nn.Module, keywords: dict[str, Any]) -> None:

@@ -164,11 +164,11 @@ def why_no_kernels(device: torch.device, forced: bool) -> str | None:
     """Why no call on a device can use the kernels, or `None` if calls can."""
     if not has_triton():
         return "triton is not installed"
-    if device.type == "cuda" and not is_recent(device):
-        return "kernels need an NVIDIA GPU from Ampere (8.0) on"
-    if device.type != "cuda" and not (forced and interpreted()):
-        return f"the model is on {device.type}, not on a CUDA device"
-    return None
+    if (kind := device.type) == "cuda":
+        return None if is_recent(device) else "kernels need an NVIDIA GPU from Ampere (8.0) on"
+    if forced and interpreted():
+        return None
+    return f"the model is on {kind}, not on a CUDA device"
 
 
 def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
@@ -185,10 +185,7 @@ def why_not_triton(inputs: Inputs, forced: bool) -> str | None:
 
 def takes_key_kernels(inputs: Inputs) -> bool:
     """Whether the kernels for noise per key apply: several queries, and no mask of pairs."""
-    sizes = inputs.query.shape[-1], inputs.key.shape[-1], inputs.value.shape[-1]
-    return (
-        inputs.bias is None
-        and inputs.pairs[-2] > 1
-        and len({*sizes}) == 1
-        and not is_rowwise(inputs.mask)
-    )
+    if inputs.bias is not None or is_rowwise(inputs.mask):
+        return False
+    _, _, queries, size = inputs.query.shape
+    return queries > 1 and size == inputs.key.shape[3] == inputs.value.shape[3]

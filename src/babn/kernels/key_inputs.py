@@ -113,7 +113,7 @@ def attend(
     inputs: Inputs,
     shared: KeyInputs,
     noise_source: NoiseLike,
-) -> tuple[Float[Tensor, "batch head query dim"], KeyKL | None]:
+) -> tuple[Float[Tensor, "batch query head dim"], KeyKL | None]:
     """A sample's output of a call, and what its KL is computed from, if requested.
 
     Args:
@@ -150,7 +150,6 @@ def attend(
         inputs.scale,
         inputs.causal,
     )
-    output = output.transpose(1, 2)
     if not noise.with_kl:
         return output, None
     if (groups := heads // k.shape[1]) > 1:
