@@ -101,7 +101,6 @@ def tune(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
         kept = key_attention.TILES[name]
         for (m, n), warps in product(TILES, WARPS):
             tile = key_attention.TILES[name] = m, n, warps
-            key_attention._options.cache_clear()
             try:
                 found = kernel_time(inputs, log_e, name)
             except Exception as problem:  # tiles that do not fit
@@ -119,15 +118,19 @@ def tune(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
 def kernel_time(inputs: Inputs, log_e: Tensor, name: str) -> float:
     """Microseconds of the launches of one kernel."""
     from babn.kernels import key_attention
+    from babn.kernels.launch import float32_products
 
     with torch.no_grad():
         bias = (log_e / math.log(2)).squeeze(2)
-        arguments = inputs.query, inputs.key, inputs.value, bias
-        out, lse = key_attention.attend(*arguments, DIM**-0.5, False)
+        q, k = inputs.query, inputs.key
+        sizes = q.shape[2], k.shape[2], DIM, q.element_size(), False, float32_products()
+        options = {name: key_attention.options_of(name, *sizes) for name in key_attention.TILES}
+        arguments, scale = (q, k, inputs.value, bias), DIM**-0.5
+        out, lse = key_attention.attend(*arguments, scale, options["forward"])
         if name == "forward":
-            return launches(lambda: key_attention.attend(*arguments, DIM**-0.5, False))
+            return launches(lambda: key_attention.attend(*arguments, scale, options["forward"]))
         return launches(
-            lambda: key_attention.attend_backward(*arguments, out, lse, out, DIM**-0.5, False)
+            lambda: key_attention.attend_backward(*arguments, out, lse, out, scale, options)
         )
 
 

@@ -7,7 +7,6 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
-import torch
 import triton
 from ahead_of_time import HOPPER, resources
 from triton.compiler import ASTSource
@@ -65,8 +64,7 @@ ATTENTION = {
 def test_attention_fits_its_registers(
     kernel: str, size: int, causal: bool, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    q = torch.empty(1, 1, 512, size, dtype=torch.bfloat16)
-    options = key_attention.options_of(ATTENTION[kernel], q, 512, causal)
+    options = key_attention.options_of(ATTENTION[kernel], 512, 512, size, 2, causal, "ieee")
     found = compile_kernel("key_attention", kernel, "bf16", options)
     assert found["stack"] <= 192, found  # depends on Triton's version
     assert found["shared"] <= 227 * 1024, found
@@ -87,10 +85,8 @@ DRAWS = {
 def test_draws_fit_their_registers(
     kernel: str, half: str, size: int, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    parameters = torch.empty(10 * (size + 2) + 2)
     noise = KeyNoise(2.0, 1.0, False, False, True, True)
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    key = torch.empty(1, 1, 512, size, dtype=kinds[half])
-    options = key_draw.options_of(key, parameters, True, noise)
+    width, parameters = 4 if half == "fp32" else 2, 10 * (size + 2) + 2
+    options = key_draw.options_of(512, size, width, parameters, True, noise, "ieee")
     found = compile_kernel(DRAWS[kernel], kernel, half, options)
     assert found["stack"] <= 64, found

@@ -20,12 +20,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from babn.kernels import key_draw
 from babn.kernels.key_draw import draw
 from babn.kernels.key_draw_backward import draw_backward_into
 from babn.kernels.key_inputs import KeyNoise
 from babn.kernels.launch import (
     CACHED_LAUNCHES,
     Launcher,
+    Types,
     block,
     ceil_div,
     float32_products,
@@ -34,7 +36,7 @@ from babn.kernels.launch import (
 )
 from babn.kernels.tiles import LOWEST, at_head, load_rows, store_rows, tile_and_plane
 
-TILES = {"forward": (128, 64, 4), "keys": (64, 64, 4), "queries": (128, 64, 4)}
+TILES = {"forward": (128, 64, 4), "queries": (128, 64, 4), "keys": (64, 64, 4)}
 """Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others."""
 
 
@@ -185,16 +187,20 @@ launch_keys = Launcher(attend_backward_keys)
 launch_queries = Launcher(attend_backward_queries)
 
 
-def options_of(name: str, q: Tensor, m: int, causal: bool) -> dict[str, Any]:
-    """Constants and compile options of a kernel; large heads and short texts get smaller tiles."""
-    choose = traceable(_options)
-    return choose(name, q.shape[2], m, q.shape[-1], q.element_size(), causal, float32_products())
-
-
-@lru_cache(CACHED_LAUNCHES)
-def _options(
+def options_of(
     name: str, n: int, m: int, size: int, width: int, causal: bool, products: str
 ) -> dict[str, Any]:
+    """Constants and compile options of a kernel; large heads and short texts get smaller tiles.
+
+    Args:
+        name: Its name in `TILES`.
+        n: Number of queries.
+        m: Number of keys.
+        size: Size of a head.
+        width: Bytes of each number of the queries.
+        causal: Whether a query sees only keys up to its own index.
+        products: How products of float32 matrices are computed.
+    """
     queries, keys, warps = TILES[name]
     parts = max(1, block(size) * width // 128)
     rows, columns = (
@@ -215,9 +221,21 @@ def _options(
     }
 
 
+@lru_cache(CACHED_LAUNCHES)
+def call_options(
+    n: int, m: int, size: int, width: int, causal: bool, parameters: int, masked: bool,
+    noise: KeyNoise, products: str,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Those of all kernels of a call, by one look-up; arguments are those of `options_of`."""
+    draw = key_draw.options_of(m, size, width, parameters, masked, noise, products)
+    named = {name: options_of(name, n, m, size, width, causal, products) for name in TILES}
+    return {"draw": draw, **named}
+
+
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, causal: bool
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, options: dict[str, Any],
+    types: Types = (),
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The output of a call for each example, query and head, and the logarithms of normalisers.
 
     Args:
@@ -226,50 +244,51 @@ def attend(
         v: Values, as wide as keys.
         bias: Log factors to base 2, one for each example, head and key in this order, contiguous.
         scale: Factor of the dot products.
-        causal: Whether a query sees only keys up to its own index.
+        options: Constants and compile options of the kernel.
+        types: Types of the tensors, as launches take them.
     """
     batch, heads, n, size = q.shape
-    m = k.shape[2]
+    _, key_heads, m, _ = k.shape
     out = q.new_empty(batch, n, heads, size)
     lse = bias.new_empty(batch, heads, n)
-    options = options_of("forward", q, m, causal)
     launch_forward(
         (ceil_div(n, options["BLOCK_M"]) * batch * heads, 1),
         (q, k, v, bias, out, lse),
-        (*_strides(q, k, v), heads, heads // k.shape[1], n, m, scale / math.log(2)),
+        (*_strides(q, k, v), heads, heads // key_heads, n, m, scale / math.log(2)),
         options,
+        types,
     )
     return out, lse
 
 
 def attend_backward(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor, out: Tensor, lse: Tensor, dout: Tensor,
-    scale: float, causal: bool,
+    scale: float, options: dict[str, dict[str, Any]], types: Types = (),
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of queries, keys, values, and natural log factors.
 
     The output and its gradient are contiguous, as `attend` returns the output.
     """
     batch, heads, n, _ = q.shape
-    key_heads, m = k.shape[1], k.shape[2]
+    _, key_heads, m, _ = k.shape
     delta, dbias = torch.empty_like(lse), torch.empty_like(bias)
     dq, dk, dv = token_by_token(q), token_by_token(k), token_by_token(v)
     numbers = (
         *_strides(q, k, v), heads, heads // key_heads, n, m, scale / math.log(2), scale,
     )  # fmt: skip
-    options = options_of("queries", q, m, causal)
     launch_queries(
-        (ceil_div(n, options["BLOCK_M"]) * batch * heads, 1),
+        (ceil_div(n, options["queries"]["BLOCK_M"]) * batch * heads, 1),
         (q, k, v, bias, lse, out, dout, dq, delta),
         numbers,
-        options,
+        options["queries"],
+        types,
     )
-    options = options_of("keys", q, m, causal)
     launch_keys(
-        (ceil_div(m, options["BLOCK_N"]) * batch * key_heads, 1),
+        (ceil_div(m, options["keys"]["BLOCK_N"]) * batch * key_heads, 1),
         (q, k, v, bias, lse, delta, dout, dk, dv, dbias),
         numbers,
-        options,
+        options["keys"],
+        types,
     )
     return dq, dk, dv, dbias
 
@@ -292,25 +311,35 @@ class KeyAttention(torch.autograd.Function):
         parameters: Tensor, typical: Tensor | None, noise: KeyNoise, scale: float, causal: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Draws the variables, and attends."""
-        bias, numbers, stats = draw(k, q.shape[1], u, seen, parameters, typical, noise)
-        out, lse = attend(q, k, v, bias, scale, causal)
+        _, heads, n, size = q.shape
+        options = traceable(call_options)(
+            n, k.shape[2], size, q.element_size(), causal, len(parameters), seen is not None, noise,
+            float32_products(),
+        )  # fmt: skip
+        others = (parameters,) if typical is None else (parameters, typical)
+        types = q.dtype, k.dtype, v.dtype, *[x.dtype for x in others]
+        bias, numbers, stats = draw(
+            k, heads, u, seen, parameters, typical, noise, options["draw"], types
+        )
+        out, lse = attend(q, k, v, bias, scale, options["forward"], types)
         ctx.save_for_backward(q, k, v, u, seen, parameters, out, numbers, bias, lse, stats)
-        ctx.settings = noise, scale, causal
+        ctx.settings = noise, scale, options, types
         return out, numbers
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor, dnumbers: Tensor) -> tuple[Any, ...]:
         """Gradients of queries, keys, values and parameters."""
         q, k, v, u, seen, parameters, out, numbers, bias, lse, stats = ctx.saved_tensors
-        noise, scale, causal = ctx.settings
+        noise, scale, options, types = ctx.settings
         if dnumbers.stride()[1:] != numbers.stride()[1:]:
             dnumbers = dnumbers.contiguous()
         dq, dk, dv, dbias = attend_backward(
-            q, k, v, bias, out, lse, dout.contiguous(), scale, causal
+            q, k, v, bias, out, lse, dout.contiguous(), scale, options, types
         )
         found = draw_backward_into(
-            dk, k, q.shape[1], u, seen, parameters, numbers, stats, dbias, dnumbers, noise
-        )
+            dk, k, q.shape[1], u, seen, parameters, numbers, stats, dbias, dnumbers, noise,
+            options["draw"], types,
+        )  # fmt: skip
         if found.dtype != parameters.dtype:
             found = found.to(parameters.dtype)
         return dq, dk, dv, None, None, found, None, None, None, None

@@ -5,7 +5,6 @@ stored that is as large as they are. A program has a share of the keys of one he
 with several shares, means over all keys take a kernel of their own.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import triton
@@ -14,14 +13,7 @@ from torch import Tensor
 
 from babn.attention import keys as reference
 from babn.kernels.key_inputs import KeyNoise
-from babn.kernels.launch import (
-    CACHED_LAUNCHES,
-    Launcher,
-    block,
-    ceil_div,
-    float32_products,
-    traceable,
-)
+from babn.kernels.launch import Launcher, Types, block, ceil_div
 from babn.kernels.special import LN2, SMALLEST_K, log_moment
 from babn.kernels.tiles import keys_seen, load_mlp
 
@@ -195,18 +187,20 @@ def draw_forward(
 launch_sums, launch_forward = Launcher(sum_keys), Launcher(draw_forward)
 
 
-def options_of(key: Tensor, parameters: Tensor, masked: bool, noise: KeyNoise) -> dict[str, Any]:
-    """Constants and compile options."""
-    return traceable(_options)(
-        key.shape[2], key.shape[3], key.element_size(), len(parameters), masked, noise,
-        float32_products(),
-    )  # fmt: skip
-
-
-@lru_cache(CACHED_LAUNCHES)
-def _options(
+def options_of(
     m: int, size: int, width: int, parameters: int, masked: bool, noise: KeyNoise, products: str
 ) -> dict[str, Any]:
+    """Constants and compile options of the kernels.
+
+    Args:
+        m: Number of keys.
+        size: Size of a head.
+        width: Bytes of each number of the keys.
+        parameters: Number of parameters.
+        masked: Whether there is a mask.
+        noise: Settings.
+        products: How products of float32 matrices are computed.
+    """
     hidden = (parameters - 2) // (size + 2) if noise.with_kl else 0
     keys = max(16, KEYS * 128 // max(block(size) * width, 128))
     return {
@@ -229,7 +223,7 @@ def _options(
 
 def launch_over_shares(
     launch: Launcher, names: tuple[str, ...], grid: tuple[int, int], tensors: tuple[Tensor, ...],
-    numbers: tuple[Any, ...], options: dict[str, Any], like: Tensor,
+    numbers: tuple[Any, ...], options: dict[str, Any], types: Types, like: Tensor,
 ) -> Tensor:  # fmt: skip
     """Sums over shares of the keys; any tensor where one program has all keys, or none are needed.
 
@@ -238,13 +232,14 @@ def launch_over_shares(
     if options["IS_WHOLE"] or not options["IS_CENTRED"]:
         return like
     sums = like.new_empty(*grid, options["BLOCK_D"] + 2)
-    launch(grid, (*tensors, sums), numbers, {name: options[name] for name in names})
+    launch(grid, (*tensors, sums), numbers, {name: options[name] for name in names}, types)
     return sums
 
 
 def draw(
     key: Tensor, heads: int, u: Tensor, seen: Tensor | None, parameters: Tensor,
-    typical: Tensor | None, noise: KeyNoise,
+    typical: Tensor | None, noise: KeyNoise, options: dict[str, Any],
+    types: Types,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Log factors to base 2, the numbers of `KeyKL`, and what backward needs of the keys.
 
@@ -258,21 +253,23 @@ def draw(
         parameters: Those of the layer, as `KeyInputs` has them.
         typical: Typical energy of each head, for shapes not relative to the call.
         noise: Settings.
+        options: What `options_of` returns for them.
+        types: Types of the tensors, as launches take them.
     """
     batch, key_heads, m, _ = key.shape
-    options = options_of(key, parameters, seen is not None, noise)
     bias = u.new_empty(batch, heads, 1, m)
     numbers = u.new_empty(3 if noise.with_kl else 1, batch, key_heads, 1, m)
     stats = u.new_empty(batch, key_heads, options["BLOCK_D"] + 2)
     grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
     shown = key if seen is None else seen
     sums = launch_over_shares(
-        launch_sums, SUM_OPTIONS, grid, (key, shown), (*strides, key_heads, m), options, u
+        launch_sums, SUM_OPTIONS, grid, (key, shown), (*strides, key_heads, m), options, types, u
     )
     launch_forward(
         grid,
         (key, u, shown, parameters, u if typical is None else typical, sums, bias, numbers, stats),
         (*strides, key_heads, heads // key_heads, m, noise.rho, noise.level),
         options,
+        types,
     )
     return bias, numbers, stats

@@ -1,5 +1,7 @@
 """Gradients of the variables of keys that `babn.kernels.key_draw` draws."""
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -12,10 +14,9 @@ from babn.kernels.key_draw import (
     load_keys,
     load_network,
     log_exponential,
-    options_of,
 )
 from babn.kernels.key_inputs import KeyNoise
-from babn.kernels.launch import Launcher, ceil_div
+from babn.kernels.launch import Launcher, Types, ceil_div
 from babn.kernels.special import LN2, SMALLEST_K, log_moment_slope
 from babn.kernels.tiles import keys_seen
 
@@ -187,21 +188,22 @@ launch_slopes, launch_backward = Launcher(sum_slopes), Launcher(draw_backward)
 def draw_backward_into(
     dk: Tensor, key: Tensor, heads: int, u: Tensor, seen: Tensor | None, parameters: Tensor,
     numbers: Tensor, stats: Tensor, dbias: Tensor, dnumbers: Tensor, noise: KeyNoise,
+    options: dict[str, Any], types: Types,
 ) -> Tensor:  # fmt: skip
     """Adds to the gradient of keys, and returns that of the parameters in float32."""
     batch, key_heads, m, _ = key.shape
-    options = options_of(key, parameters, seen is not None, noise)
     grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
     parts = u.new_empty(grid[0] * grid[1], max(len(parameters), 2))
     shown, sizes = key if seen is None else seen, (key_heads, heads // key_heads, m)
     sums = launch_over_shares(
         launch_slopes, SLOPE_OPTIONS, grid, (key, u, shown, numbers, stats, dbias, dnumbers),
-        (*strides, *sizes, dnumbers.stride(0), noise.level), options, u,
+        (*strides, *sizes, dnumbers.stride(0), noise.level), options, types, u,
     )  # fmt: skip
     launch_backward(
         grid,
         (key, u, shown, parameters, numbers, stats, dbias, dnumbers, sums, dk, parts),
         (*strides, *sizes, dnumbers.stride(0), noise.rho, noise.level),
         options,
+        types,
     )
     return parts.sum(0) if noise.with_kl else parts[:, :1].sum(0)

@@ -113,6 +113,10 @@ Argument: TypeAlias = Tensor | tuple[Tensor, ...]
 """Arguments of kernels: tensors, and tuples of tensors as one argument."""
 
 
+Types: TypeAlias = tuple[torch.dtype, ...]
+"""What determines the types of the tensors of a launch; empty if they must be looked up."""
+
+
 class Launcher:
     """Launches a kernel, and caches the compiled kernel for calls of the same kind.
 
@@ -126,21 +130,30 @@ class Launcher:
 
     def __call__(
         self, grid: tuple[int, int], tensors: tuple[Argument, ...], numbers: tuple[Any, ...],
-        options: dict[str, Any],
+        options: dict[str, Any], types: Types = (),
     ) -> None:  # fmt: skip
-        """Arguments in the kernel's order; `options` are its constants and compile options."""
+        """Launches the kernel.
+
+        Args:
+            grid: Numbers of programs.
+            tensors: The first arguments of the kernel.
+            numbers: The arguments after them.
+            options: Constants and compile options.
+            types: What determines the types of the tensors, which otherwise are looked up, in a
+                quarter of the time of a launch.
+        """
         flat: Any = sum(tensors, ()) if isinstance(tensors[0], tuple) else tensors
-        device = flat[0].device
-        if torch.compiler.is_compiling() or device.type != "cuda":  # which is interpreted
+        if torch.compiler.is_compiling() or not flat[0].is_cuda:  # which is interpreted
             self.kernel[grid](*tensors, *numbers, **options)
             return
-        index = device.index
+        index = flat[0].get_device()
         if index != torch.cuda.current_device():
-            with torch.cuda.device(device):
-                return self(grid, tensors, numbers, options)
+            with torch.cuda.device(index):
+                return self(grid, tensors, numbers, options, types)
         addresses, every = _addresses(tensors)
         aligned = reduce(or_, every) % 16 == 0 or tuple([each % 16 == 0 for each in every])
-        kind = index, grid, tuple(map(_DTYPE, flat)), aligned, numbers, *options.values()
+        types = types or tuple(map(_DTYPE, flat))
+        kind = index, grid, types, aligned, numbers, *options.values()
         found = self.compiled.get(kind)
         if found is None:
             compiled = fitted(lambda given: self.kernel[grid](*tensors, *numbers, **given), options)
