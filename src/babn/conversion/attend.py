@@ -78,12 +78,12 @@ def keeps_own_attention(module: nn.Module) -> bool:
 
     True if the call is not converted, or if its posterior mean is softmax attention.
     """
-    if active_recorder() is not None or _needs_weights():
+    site = getattr(module, CALL_SITE, None)
+    samples = site is not None and module.training
+    if samples or active_recorder() is not None or _needs_weights():
         return False
-    site, context = getattr(module, CALL_SITE, None), active_context()
-    if site is None:
-        return True
-    return context is not None and not module.training and context.keeps_softmax(site)
+    context = active_context()
+    return site is None or (context is not None and context.keeps_softmax(site))
 
 
 def _needs_weights() -> bool:

@@ -293,8 +293,8 @@ def attend_backward(
     return dq, dk, dv, dbias
 
 
-def _strides(*tensors: Tensor) -> tuple[int, ...]:
-    return tuple([stride for x in tensors for stride in x.stride()[:3]])
+def _strides(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
+    return (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
 
 
 class KeyAttention(torch.autograd.Function):
@@ -313,8 +313,8 @@ class KeyAttention(torch.autograd.Function):
         """Draws the variables, and attends."""
         _, heads, n, size = q.shape
         options = traceable(call_options)(
-            n, k.shape[2], size, q.element_size(), causal, len(parameters), seen is not None, noise,
-            float32_products(),
+            n, k.shape[2], size, q.element_size(), causal, parameters.shape[0], seen is not None,
+            noise, float32_products(),
         )  # fmt: skip
         others = (parameters,) if typical is None else (parameters, typical)
         types = q.dtype, k.dtype, v.dtype, *[x.dtype for x in others]

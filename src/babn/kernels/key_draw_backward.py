@@ -193,7 +193,7 @@ def draw_backward_into(
     """Adds to the gradient of keys, and returns that of the parameters in float32."""
     batch, key_heads, m, _ = key.shape
     grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
-    parts = u.new_empty(grid[0] * grid[1], max(len(parameters), 2))
+    parts = u.new_empty(grid[0] * grid[1], max(parameters.shape[0], 2))
     shown, sizes = key if seen is None else seen, (key_heads, heads // key_heads, m)
     sums = launch_over_shares(
         launch_slopes, SLOPE_OPTIONS, grid, (key, u, shown, numbers, stats, dbias, dnumbers),

@@ -57,6 +57,7 @@ class KeyInputs:
         size: Examples, heads and keys for which `uniform` was drawn.
         mask: The mask of the first call.
         seen: The keys that any query sees under this mask, as numbers.
+        attention: `KeyAttention`, whose module is not imported before the first call.
     """
 
     noise: KeyNoise
@@ -65,6 +66,7 @@ class KeyInputs:
     size: tuple[int, int, int]
     mask: Mask | None
     seen: Tensor | None
+    attention: Any
 
 
 def key_inputs(
@@ -78,6 +80,8 @@ def key_inputs(
         request: What the calls compute.
         noise_source: Source of the samples' uniform numbers.
     """
+    from babn.kernels.key_attention import KeyAttention
+
     assert isinstance(method, KeyBeliefMethod)
     config, sets = method.config, method.parameter_sets
     noise = KeyNoise(
@@ -104,6 +108,7 @@ def key_inputs(
         size,
         first.mask,
         _seen(first),
+        KeyAttention,
     )
 
 
@@ -123,8 +128,6 @@ def attend(
         shared: What `key_inputs` returned for the chain.
         noise_source: Source of the sample's uniform numbers.
     """
-    from babn.kernels.key_attention import KeyAttention
-
     assert isinstance(method, KeyBeliefMethod)
     q, k, v = inputs.query, inputs.key, inputs.value
     if q.stride(-1) != 1 or k.stride(-1) != 1 or v.stride(-1) != 1:
@@ -138,7 +141,7 @@ def attend(
     noise, typical = shared.noise, None
     if method.is_rowwise(inputs):
         noise, typical = noise._replace(centred=False), method.energies[method.parameter_sets[step]]
-    output, numbers = KeyAttention.apply(
+    output, numbers = shared.attention.apply(
         q,
         k,
         v,

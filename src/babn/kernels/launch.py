@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import reduce
 from operator import attrgetter, or_
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -142,15 +142,19 @@ class Launcher:
             types: What determines the types of the tensors, which otherwise are looked up, in a
                 quarter of the time of a launch.
         """
-        flat: Any = sum(tensors, ()) if isinstance(tensors[0], tuple) else tensors
+        grouped = isinstance(tensors[0], tuple)
+        flat: Any = sum(tensors, ()) if grouped else tensors
         if torch.compiler.is_compiling() or not flat[0].is_cuda:  # which is interpreted
             self.kernel[grid](*tensors, *numbers, **options)
             return
         index = flat[0].get_device()
-        if index != torch.cuda.current_device():
+        if index != torch._C._cuda_getDevice():  # which torch.cuda wraps in checks of CUDA
             with torch.cuda.device(index):
                 return self(grid, tensors, numbers, options, types)
-        addresses, every = _addresses(tensors)
+        addresses: Any = tuple(map(Tensor.data_ptr, flat))
+        every = addresses
+        if grouped:
+            addresses = tuple([tuple(map(Tensor.data_ptr, group)) for group in tensors])
         aligned = reduce(or_, every) % 16 == 0 or tuple([each % 16 == 0 for each in every])
         types = types or tuple(map(_DTYPE, flat))
         kind = index, grid, types, aligned, numbers, *options.values()
@@ -181,15 +185,6 @@ def fitted(launch: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> 
             if error.name != "shared memory" or stages == 1:
                 raise
             stages -= 1
-
-
-def _addresses(arguments: tuple[Argument, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    """The addresses of tensors, grouped as they are, and one after another."""
-    if not isinstance(arguments[0], tuple):
-        flat = tuple(map(Tensor.data_ptr, cast(tuple[Tensor, ...], arguments)))
-        return flat, flat
-    grouped = tuple([tuple(map(Tensor.data_ptr, cast(Any, group))) for group in arguments])
-    return grouped, sum(grouped, ())
 
 
 _DTYPE = attrgetter("dtype")
