@@ -67,7 +67,7 @@ def test_dir_lists_every_public_name_and_nothing_else() -> None:
 def test_every_plot_of_the_library_is_public() -> None:
     (folder,) = babn.plots.__path__
     text = "\n".join(file.read_text() for file in Path(folder).glob("*.py"))
-    drawn = set(re.findall(r"^@drawing\ndef (\w+)", text, re.MULTILINE))
+    drawn = set(re.findall(r"^@(?:style\.)?drawing\ndef (\w+)", text, re.MULTILINE))
     assert drawn == set(babn.plots.__all__) - {"SINGLE", "DOUBLE"}
 
 

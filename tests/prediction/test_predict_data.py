@@ -100,6 +100,8 @@ def test_what_cannot_be_predicted_is_refused(reader: Any) -> None:
         babn.attention_maps(reader, TEXTS)
     with pytest.raises(ConfigError, match="data='play' is one text"):
         babn.predict(reader, "play", tokenizer=object())
+    with pytest.raises(ConfigError, match="mixes texts with pairs"):
+        babn.predict(reader, ["play", ("a", "b")], tokenizer=object())
     with pytest.raises(ConfigError, match="batch_size=0"):
         babn.predict(reader, TEXTS, tokenizer=object(), batch_size=0)
     with pytest.raises(SamplesError, match="no batches"):

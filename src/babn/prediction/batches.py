@@ -108,8 +108,10 @@ def encode(tokenizer: Any, texts: Sequence[Text], device: torch.device, **settin
 
 def text_columns(texts: Sequence[Text]) -> list[list[str]]:
     """The texts as arguments of a tokenizer: one list, or the first and the second of all pairs."""
-    pairs = not isinstance(texts[0], str)
-    return [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
+    rows = [(text,) if isinstance(text, str) else text for text in texts]
+    if len({len(row) for row in rows}) > 1:
+        raise ConfigError("The data mixes texts with pairs of texts. Pass one kind at a time.")
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def text_batches(
