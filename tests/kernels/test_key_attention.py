@@ -98,7 +98,8 @@ def compare(method: KeyBeliefMethod, inputs: Inputs, level: float = 1.0, toleran
         if other is None:  # of another layer: the parameters of all layers are packed together
             assert not one.any()
             continue
-        assert (one - other).norm() <= 20 * tolerance * other.norm() + 1e-5
+        # That of the last bias of the prior's MLP is zero but for rounding.
+        assert (one - other).norm() <= 20 * tolerance * other.norm() + 5e-5
 
 
 @pytest.mark.parametrize("noise", ["truncated", "exact", "truncated-paper"])

@@ -11,20 +11,20 @@ import triton
 from ahead_of_time import HOPPER, resources
 from triton.compiler import ASTSource
 
-from babn.kernels import key_attention, key_draw
+from babn.kernels import key_attention, key_draw, key_kl
 from babn.kernels.key_inputs import KeyNoise
 
 pytestmark = pytest.mark.slow
 
 
 IN_HALF = {"Q", "K", "V", "OUT", "DOUT", "DQ", "DK", "DV"}
-REAL = {"scale", "slope", "rho", "level"}
+REAL = {"scale", "slope", "rho", "level", "log_beta"}
 
 
-def type_of(name: str, half: str) -> str:
+def type_of(name: str, half: str, module: str) -> str:
     """The type of a kernel's argument, by its name."""
     if name == "SEEN":
-        return "*u8"
+        return "*i1" if module == "key_kl" else "*u8"
     if name.isupper():
         return f"*{half}" if name in IN_HALF else "*fp32"
     return "fp32" if name in REAL else "i32"
@@ -36,7 +36,8 @@ def compiled(module: str, name: str, half: str, options: dict[str, Any]) -> dict
     how = {"num_warps": options["num_warps"], "num_stages": options.get("num_stages", 3)}
     constants = {key: value for key, value in options.items() if key in kernel.arg_names}
     signature = {
-        key: "constexpr" if key in constants else type_of(key, half) for key in kernel.arg_names
+        key: "constexpr" if key in constants else type_of(key, half, module)
+        for key in kernel.arg_names
     }
     aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(signature)
                if str(signature[n]).startswith("*")}  # fmt: skip
@@ -90,3 +91,12 @@ def test_draws_fit_their_registers(
     options = key_draw.options_of(512, size, width, parameters, True, noise, "ieee")
     found = compile_kernel(DRAWS[kernel], kernel, half, options)
     assert found["stack"] <= 64, found
+
+
+@pytest.mark.parametrize("kernel", ["kl_forward", "kl_backward"])
+def test_the_kl_fits_its_registers(
+    kernel: str, compile_kernel: Callable[..., dict[str, int]]
+) -> None:
+    options = {"HAS_MASK": True, "HAS_OWN_MOMENT": True} | key_kl.options_of(8192)
+    found = compile_kernel("key_kl", kernel, "fp32", options)
+    assert found["stack"] == 0, found

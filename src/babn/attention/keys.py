@@ -46,7 +46,7 @@ LARGEST_K = 1e4
 
 @dataclass(frozen=True)
 class KeyKL:
-    """The numbers of a call that its KL is computed from, three for each key.
+    """The numbers of a call that its KL is computed from, some for each key.
 
     Args:
         numbers: Scales and locations of the posterior, and logits of the prior's shapes.
@@ -61,7 +61,7 @@ class KeyKL:
         tensor([[[[0., 0., 0., 0.]]]])
     """
 
-    numbers: Float[Tensor, "3 batch head 1 key"]
+    numbers: Float[Tensor, "number batch head 1 key"]
     noise: NoiseName
     seen: Mask | None
     beta: float
@@ -73,7 +73,6 @@ class KeyKL:
         log_alpha = log_normalize(logits, self.seen) + _log_count(self.seen, logits)
         return zero_masked(weibull_gamma(q, Gamma(log_alpha, self.beta)), self.seen)
 
-    @property
     def size(self) -> tuple[Any, ...]:
         """What calls must have in common to be joined."""
         seen = None if self.seen is None else self.seen.shape

@@ -82,7 +82,7 @@ class LayerKL:
     def _reduce_keys(self) -> None:
         alike: dict[Any, list[Place]] = {}
         for place, (parts, mask) in self.keys.items():
-            alike.setdefault((parts.size, None if mask is None else mask.shape), []).append(place)
+            alike.setdefault((parts.size(), None if mask is None else mask.shape), []).append(place)
         for places in alike.values():
             parts = KeyKL.joined([self.keys[place][0] for place in places])
             masks = [mask for place in places if (mask := self.keys[place][1]) is not None]

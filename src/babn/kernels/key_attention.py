@@ -298,7 +298,7 @@ def _strides(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
 
 
 class KeyAttention(torch.autograd.Function):
-    """Output of a call, and the numbers of its variables that `KeyKL` takes.
+    """Output of a call, and the numbers of its variables that `KernelKeyKL` takes.
 
     The output has the shape (batch, query, head, size). Its gradient is contiguous then, and
     compilers, which make gradients contiguous, need no copy. Takes queries, keys and values, the

@@ -115,8 +115,8 @@ def draw_forward(
 ):  # fmt: skip
     """Log factors to base 2 of a share of the keys.
 
-    NUMBERS gets their scales, and for the KL also locations and logits; STATS the mean key, the
-    mean energy and the number of keys.
+    NUMBERS gets their scales, and for the KL the logits of the prior; STATS the mean key, the mean
+    energy and the number of keys.
     """
     rho, level = tl.cast(rho, tl.float32), tl.cast(level, tl.float32)
     plane = tl.program_id(0).to(tl.int64)
@@ -171,11 +171,9 @@ def draw_forward(
         scale = 1.0 / tl.minimum(tl.maximum(shape, SMALLEST_K), LARGEST_K)
         tl.store(NUMBERS + keys, scale, mask=inside)
         if HAS_KL:
-            own_loc = -log_mean_factor(scale, HAS_OWN_MOMENT) * LN2
-            tl.store(NUMBERS + size + keys, own_loc, mask=inside)
             hidden = tl.dot(k, tl.trans(w1.to(k.dtype)), input_precision=PRECISION) + b1[None, :]
             logits = tl.sum(tl.maximum(hidden, 0.0) * w2[None, :], 1) + b2
-            tl.store(NUMBERS + 2 * size + keys, logits, mask=inside)
+            tl.store(NUMBERS + size + keys, logits, mask=inside)
         loc = -log_mean_factor(level * scale, HAS_OWN_MOMENT)
         for group in range(groups):
             place = (plane * groups + group) * m + keys
@@ -241,7 +239,7 @@ def draw(
     typical: Tensor | None, noise: KeyNoise, options: dict[str, Any],
     types: Types,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Log factors to base 2, the numbers of `KeyKL`, and what backward needs of the keys.
+    """Log factors to base 2, the numbers of `KernelKeyKL`, and what backward needs of the keys.
 
     The numbers have one row for each head of keys; without the KL they are the scales alone.
 
@@ -258,7 +256,7 @@ def draw(
     """
     batch, key_heads, m, _ = key.shape
     bias = u.new_empty(batch, heads, 1, m)
-    numbers = u.new_empty(3 if noise.with_kl else 1, batch, key_heads, 1, m)
+    numbers = u.new_empty(2 if noise.with_kl else 1, batch, key_heads, 1, m)
     stats = u.new_empty(batch, key_heads, options["BLOCK_D"] + 2)
     grid, strides = (batch * key_heads, ceil_div(m, SHARE)), key.stride()[:3]
     shown = key if seen is None else seen

@@ -36,13 +36,11 @@ def slopes_of(
     HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr, HAS_OWN_MOMENT: tl.constexpr,
 ):  # fmt: skip
     """Minus the gradient of log k, zero where k is clamped; and the scales."""
-    U, SCALE, DBIAS, DNUMBERS, size, first, groups, m, level = draw
+    U, SCALE, DBIAS, DNUMBERS, first, groups, m, level = draw
     scale = tl.load(SCALE + keys, mask=seen, other=1.0)
     dscale = tl.zeros_like(scale)
     if HAS_KL:
         dscale = tl.load(DNUMBERS + keys, mask=seen, other=0.0)
-        dloc = tl.load(DNUMBERS + size + keys, mask=seen, other=0.0)
-        dscale -= dloc * log_mean_factor_slope(scale, HAS_OWN_MOMENT)
     loc_slope = log_mean_factor_slope(level * scale, HAS_OWN_MOMENT)
     for group in range(groups):
         place = (first + group) * m + keys
@@ -74,7 +72,7 @@ def slopes_of_range(
 @triton.jit
 def sum_slopes(
     K, U, SEEN, SCALE, STATS, DBIAS, DNUMBERS, SUMS, k_batch, k_head, k_row, key_heads, groups, m,
-    size, level,
+    level,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, SHARE: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_KL: tl.constexpr, IS_TRUNCATED: tl.constexpr,
     HAS_OWN_MOMENT: tl.constexpr,
@@ -87,7 +85,7 @@ def sum_slopes(
     SEEN += plane // key_heads * m
     mean = tl.load(STATS + plane * (BLOCK_D + 2) + columns)
     first = plane * groups
-    draw = (U, SCALE + plane * m, DBIAS, DNUMBERS + plane * m, size, first, groups, m, level)
+    draw = (U, SCALE + plane * m, DBIAS, DNUMBERS + plane * m, first, groups, m, level)
     slopes, drift = slopes_of_range(
         K, SEEN, draw, mean, columns, begin, tl.minimum(begin + SHARE, m), k_row, m,
         HEAD_DIM, BLOCK_D, BLOCK_N, HAS_MASK, HAS_KL, IS_TRUNCATED, HAS_OWN_MOMENT,
@@ -118,7 +116,7 @@ def draw_backward(
     SEEN += batch * m
     SCALE, STATS = SCALE + plane * m, STATS + plane * (BLOCK_D + 2)
     DNUMBERS += plane * m
-    draw = (U, SCALE, DBIAS, DNUMBERS, size, plane * groups, groups, m, level)
+    draw = (U, SCALE, DBIAS, DNUMBERS, plane * groups, groups, m, level)
     columns, units = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_H)
     mean, count = tl.load(STATS + columns), tl.load(STATS + BLOCK_D + 1)
     to_energy = -2.0 / tl.load(STATS + BLOCK_D)
@@ -157,7 +155,7 @@ def draw_backward(
         dk = (k.to(tl.float32) - mean[None, :]) * each[:, None] - drift[None, :]
         dk = tl.where(seen[:, None], dk, 0.0)
         if HAS_KL:
-            dlogits = tl.load(DNUMBERS + 2 * size + keys, mask=seen, other=0.0)
+            dlogits = tl.load(DNUMBERS + size + keys, mask=seen, other=0.0)
             hidden = tl.dot(k, tl.trans(w1.to(k.dtype)), input_precision=PRECISION) + b1[None, :]
             dhidden = tl.where(hidden > 0, dlogits[:, None] * w2[None, :], 0.0)
             dw2 += tl.sum(tl.maximum(hidden, 0.0) * dlogits[:, None], 0)
@@ -197,7 +195,7 @@ def draw_backward_into(
     shown, sizes = key if seen is None else seen, (key_heads, heads // key_heads, m)
     sums = launch_over_shares(
         launch_slopes, SLOPE_OPTIONS, grid, (key, u, shown, numbers, stats, dbias, dnumbers),
-        (*strides, *sizes, dnumbers.stride(0), noise.level), options, types, u,
+        (*strides, *sizes, noise.level), options, types, u,
     )  # fmt: skip
     launch_backward(
         grid,

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.attention.inputs import Inputs
+from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.keys import KeyBeliefMethod, KeyKL
 from babn.attention.masking import Mask, keys_seen
 from babn.attention.method import AttentionMethod
@@ -67,6 +67,29 @@ class KeyInputs:
     mask: Mask | None
     seen: Tensor | None
     attention: Any
+
+
+@dataclass(frozen=True)
+class KernelKeyKL(KeyKL):
+    """The same for kernels, from the scales and logits of each head of keys.
+
+    Attributes:
+        groups: Heads of queries for each head of keys.
+    """
+
+    groups: int
+
+    def elementwise(self) -> Float[Tensor, "batch head 1 key"]:
+        """The KL of each variable; zero at keys that no query sees."""
+        from babn.kernels.key_kl import ElementwiseKL
+
+        own_moment = self.noise == "truncated"
+        kl: Tensor = ElementwiseKL.apply(self.numbers, self.seen, own_moment, self.beta)
+        return repeat_heads(kl, self.groups * kl.shape[1])
+
+    def size(self) -> tuple[Any, ...]:
+        """What calls must have in common to be joined."""
+        return *super().size(), self.groups
 
 
 def key_inputs(
@@ -155,10 +178,8 @@ def attend(
     )
     if not noise.with_kl:
         return output, None
-    if (groups := heads // k.shape[1]) > 1:
-        numbers = numbers.repeat_interleave(groups, 2)
-    config = method.config
-    return output, KeyKL(numbers, config.noise, keys_seen(inputs.mask), config.beta)
+    config, seen = method.config, keys_seen(inputs.mask)
+    return output, KernelKeyKL(numbers, config.noise, seen, config.beta, heads // k.shape[1])
 
 
 class Packed(torch.autograd.Function):
