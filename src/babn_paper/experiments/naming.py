@@ -31,8 +31,7 @@ PRESETS = {
     "belief/default": "is this library's default",
     "belief/released": "has the settings of the authors' code",
     "belief": "is BeliefConfig.pairs, neither the published method nor the default: one variable "
-    "for each query-key pair, normalised scores, truncated noise with its own mean and, unless a "
-    "row says otherwise, rho 12 and a KL weight of 0.003 on the mean over pairs",
+    "for each query-key pair, normalised scores, and truncated noise with its own mean",
 }
 """Descriptions of the configurations of BABN in tables."""
 

@@ -6,6 +6,7 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
+from babn import BeliefConfig
 from babn.evaluation.tables import Table
 from babn.files import replace_text
 from babn_paper.experiments.naming import method_of, preset_note
@@ -89,7 +90,8 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     """Models, seeds, data, machines and versions of the runs, in sentences."""
     single = _single(records)
     done = [record for record in single if record.results]
-    presets = list(filter(None, [preset_note(method_of(record.experiment) for record in single)]))
+    methods = [method_of(record.experiment) for record in single]
+    presets = list(filter(None, [f"{preset_note(methods)}{_settings_of_pairs(single)}"]))
     if not done:
         return [*presets, "Nothing was run."]
     machines = {machine_of(record.environment) for record in done}
@@ -106,6 +108,18 @@ def circumstances(records: Sequence[Record]) -> list[str]:
         f"Trained on: {'; '.join(dict.fromkeys(map(_data, done)))}.",
         f"Machine: {'; '.join(sorted(machines))}. Versions: {'; '.join(sorted(versions))}.",
     ]
+
+
+def _settings_of_pairs(records: Sequence[Record]) -> str:
+    """The settings of noise over pairs that the rows of a table leave out, in a sentence."""
+    for experiment in (record.experiment for record in records):
+        if method_of(experiment) == "belief":
+            config = BeliefConfig.pairs(**experiment.get("settings", {}))
+            return (
+                f" Unless a row says otherwise, rho is {config.rho:g} and the weight of the KL, a "
+                f"mean over pairs, {config.kl_weight:g}."
+            )
+    return ""
 
 
 def _data(record: Record) -> str:
