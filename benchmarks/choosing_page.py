@@ -56,59 +56,55 @@ LABELS = {
 }
 
 NOTES = """Cells are means over tasks, with 95 % intervals of a mean over seeds. Accuracy, ECE,
-AUROC and FPR95 are in per cent.
+AUROC and FPR95 are in %.
 
 - **Bold** is the best of a column, among methods that have all seeds and reach 60 % of the best
-  accuracy. **≈** marks methods on par with the best: a paired t-test over seeds finds no difference
-  (p ≥ 0.05).
-- **error AUROC**, **outside AUROC** and **outside FPR95**: errors and out-of-domain examples are
-  detected by the entropy of the prediction. "Deterministic, distance" detects the latter by
+  accuracy. **≈** marks methods on par with the best (paired t-test over seeds, p ≥ 0.05).
+- **error AUROC**, **outside AUROC** and **outside FPR95**: detection of errors and out-of-domain
+  examples by the entropy of the prediction. "Deterministic, distance" detects the latter by
   `babn.fit_novelty`, which was developed on the development data of CLINC150 and, with one seed, on
   this test of SST-2 (AG news).
-- **set size**: mean number of classes in conformal sets, fitted to one half of the test data and
-  measured on the other half.
-- **models** are trained models, and **passes** are forward passes for one prediction.
-- **memory** is for prediction, in which samples are drawn as one batch, relative to the
-  deterministic model.
-- **lines** of code are those that a user writes beside loading data and training; **tried** is the
-  number of settings tried on development data."""
+- **set size**: mean number of classes in conformal sets, fitted on one half of the test data and
+  measured on the other.
+- **models**: trained models. **passes**: forward passes for one prediction.
+- **memory** of prediction, with samples as one batch, relative to the deterministic model.
+- **lines** of user code beside data loading and training. **tried**: settings tried on development
+  data."""
 
 TIMED = """- **training** and **seconds** are the times of all trainings and of predictions,
   relative to the deterministic model, measured with nothing else on the GPU."""
 
 LONG = """## Your texts are long
 
-A forward pass takes longer for longer texts, and sampling multiplies this cost. Methods with one
-pass (temperature scaling, SNGP, Laplace) avoid it. MC dropout and random attention take as many
-passes as the table shows. [Kernels and cost](kernels.md#what-noise-per-key-adds) shows what noise
-per key adds to a pass."""
+Sampling multiplies the cost of a forward pass. Temperature scaling, SNGP and Laplace take one pass;
+MC dropout and attention noise take as many as the table shows.
+[Kernels and cost](kernels.md#what-noise-per-key-adds) has the cost of noise per key."""
 
 GUARANTEE = """## You need a guarantee
 
 [Conformal sets](uncertainty.md#decisions) contain the right class with a probability that you
-choose, for new data from the same source. `babn.fit_conformal` works with the predictions of any
-method on this page."""
+choose, for new data from the same distribution. `babn.fit_conformal` works with the predictions of
+any method on this page."""
 
-INTRODUCTION = """This page compares methods of uncertainty on text classification ({tasks}). By
-mean rank over tasks, among methods with temperature scaling (TS):"""
+INTRODUCTION = """Methods of uncertainty on text classification ({tasks}). By mean rank over tasks,
+among methods with temperature scaling (TS):"""
 
 COMPARED = """## How attention noise compares
 
-Attention noise is what this library adds to a model (BABN, and BAM before it). The table shows mean
-ranks over tasks, and the number of tasks in which the best method with attention noise is
-significantly better or worse than the best one without. A task counts once for each model."""
+Attention noise is BABN or BAM. The table shows mean ranks over tasks, and the number of tasks in
+which the best method with attention noise is significantly better or worse than the best one
+without. A task counts once for each model."""
 
-ADAPTED = """Adapters have 10 times the learning rate of full fine-tuning, which was not chosen for
-each kind, so that PVeRA may do better with another one."""
+ADAPTED = """All adapters have 10 times the learning rate of full fine-tuning. It was not tuned for
+each kind, and PVeRA in particular may do better with another one."""
 
 DETAILS = """## The data
 
-Every method was fitted to the same data with the same encoder ("minilm" is all-MiniLM-L6-v2,
-"e5-small" is intfloat/e5-small). It chose its settings on development data of the task, which
-contains no shifted and no outside data. "Deterministic, distance" is the
+All methods use the same data and encoder ("minilm" is all-MiniLM-L6-v2, "e5-small" is
+intfloat/e5-small), and choose their settings on development data of the task, without shifted or
+outside data. "Deterministic, distance" is the
 [novelty detector](uncertainty.md#inputs-of-another-kind), which needs no noise.
-[`babn compare-methods`](own_data.md#comparing-methods) makes the same comparison on your own
-texts."""
+[`babn compare-methods`](own_data.md#comparing-methods) runs the comparison on your own texts."""
 
 RANKS = """Mean ranks of methods with temperature scaling over models and tasks. Each task ranks
 the means over the seeds that all methods have. Bars join methods whose mean ranks differ by less
@@ -121,7 +117,7 @@ Models and temperatures are fitted before the shift. Methods with temperature sc
 
 OUTSIDE = """## Inputs of another domain
 
-AUROC of detecting inputs of another domain, in per cent, for methods with temperature scaling:"""
+AUROC of detecting inputs of another domain, in %, for methods with temperature scaling:"""
 
 INCOMPLETE = "Not all methods were run here, so this table is not part of means and ranks."
 
@@ -129,7 +125,7 @@ PUBLISHED = """For comparison, the published out-of-scope AUROC with BERT-base i
 deterministic model, 95.1 for MC dropout and 96.9 for SNGP
 ([Liu et al. 2020](https://arxiv.org/abs/2006.10108))."""
 
-SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts. `benchmarks/choosing_images.py` and
+SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts; `benchmarks/choosing_images.py` and
 `benchmarks/choosing_lm.py` make those from scratch. Laplace was fitted on a CPU.
 `benchmarks/choosing_results.py` collects the runs, and `python tools/write_pages.py` writes this
 page."""

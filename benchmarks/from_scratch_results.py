@@ -71,18 +71,18 @@ NAMES = {
 }
 TEXTS = {
     "cifar10": """A vision transformer of 5 layers, width 128 and 4 heads, trained from scratch on
-CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions of our own
-(`benchmarks/image_data.py`), in the manner of CIFAR-10-C but not its images. MNIST is outside; by
-distance, its images are nearer to the training data than test images are.
-In the second table, measures at a strength are over all corruptions. The ensemble, Laplace,
-"BABN, not trained" and two seeds of "MC dropout + TS" use other trainings of the deterministic
-model than the other methods, with the same seeds; GPUs do not repeat a training exactly.""",
+CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions (`benchmarks/image_data.py`), in
+the manner of CIFAR-10-C but not its images. MNIST is outside; by distance, its images are nearer to
+the training data than test images are. In the second table, measures at a strength are means over
+corruptions. The ensemble, Laplace, "BABN, not trained" and two seeds of "MC dropout + TS" use
+another training of the deterministic model than the other methods, with the same seeds: GPU
+trainings are not exactly repeatable.""",
     "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
-Every token is an example; the shift is to talks. The second table has the AUROC of detecting
-segments of 16 tokens of shuffled words and of German text by their mean score.""",
+Every token is an example; the shift is to transcribed talks. The second table has the AUROC of
+detecting segments of 16 tokens of shuffled words and of German text by their mean score.""",
 }
-PAPER = """The numbers of the paper on random-feature Gaussian-process attention for the same
-architecture, with other training:"""
+PAPER = """Published numbers of the paper on random-feature Gaussian-process attention, for the
+same architecture with other training:"""
 
 
 def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
