@@ -566,7 +566,7 @@ def test_a_changed_description_beside_whole_weights_is_refused(belief_folder: Pa
 def test_a_damaged_fingerprint_is_named(belief_folder: Path, base: Any) -> None:
     edit_json(belief_folder / "belief.json", base_weights=base)
     edit_tensors(belief_folder / "belief.safetensors", lambda tensors: None)
-    with pytest.raises(FormatError, match="base_weights is no fingerprint"):
+    with pytest.raises(FormatError, match="base_weights is not the fingerprint"):
         babn.load_adapter(bert(), belief_folder)
 
 

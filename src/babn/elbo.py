@@ -201,7 +201,7 @@ def get_kl_weight(model: nn.Module) -> float:
 
 
 def kl_per_layer(source: Any) -> dict[str, Float[Tensor, ""]]:
-    """The KL of each attention call, by chain and step; empty if the method has no prior.
+    """Returns the KL of each attention call, by chain and step; empty without a prior.
 
     Args:
         source: A model's output, or a converted model for its last forward pass.
@@ -231,7 +231,7 @@ def kl_per_layer(source: Any) -> dict[str, Float[Tensor, ""]]:
 
 
 def belief_kl(model: nn.Module) -> Float[Tensor, ""]:
-    """The KL of a converted model's last forward pass, summed over layers, with gradients.
+    """Returns the KL of a converted model's last forward pass, summed over layers, with gradients.
 
     Zero if the method has no prior; `NoKLError` if the pass computed none, as in `kl_per_layer`.
     """
@@ -240,7 +240,7 @@ def belief_kl(model: nn.Module) -> Float[Tensor, ""]:
 
 
 def weighted_kl(model: nn.Module) -> Float[Tensor, ""]:
-    """The weight times the KL of the last forward pass: the term to add to a hand-written loss.
+    """Returns the weighted KL of the last forward pass, to add to a hand-written loss.
 
     With `kl_reduction="sum"` it is the KL of an example, to be added to the mean NLL of an example.
     """
@@ -252,11 +252,11 @@ class KLAnnealing:
     """Schedule of the KL's weight over training.
 
     Attributes:
-        schedule: `"constant"`; `"linear"` from `start` to `weight`; `"sigmoid"` between the same;
-            `"cyclic"`, repeated linear growth (Fu et al. 2019, <https://arxiv.org/abs/1903.10145>).
-        weight: The weight at the end of the growth; by default `kl_weight` of the model's
+        schedule: `"constant"`; `"linear"` or `"sigmoid"` from `start` to `weight`; or `"cyclic"`,
+            repeated linear growth (Fu et al. 2019, <https://arxiv.org/abs/1903.10145>).
+        weight: The final weight; by default `kl_weight` of the model's
             configuration.
-        start: The weight at the beginning.
+        start: The initial weight.
         warmup: Fraction of training, or of each cycle, over which the weight grows.
         cycles: Number of cycles.
 

@@ -54,7 +54,7 @@ class ConversionError(BabnError, RuntimeError):
 
 
 class AlreadyConvertedError(BabnError, RuntimeError):
-    """The model is converted already."""
+    """The model is already converted."""
 
 
 class NotConvertedError(BabnError, RuntimeError):

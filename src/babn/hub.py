@@ -78,7 +78,7 @@ def push_to_hub(
         **metadata: Further fields of the card, such as `license`, `language` and `datasets`.
     """
     if not is_hub_name(repo_id):
-        raise ConfigError(f"repo_id={repo_id!r} is not possible. Give a name such as 'me/reviews'.")
+        raise ConfigError(f"repo_id={repo_id!r} is invalid. Give a name such as 'me/reviews'.")
     whole: Any = model
     if not adapter and not hasattr(whole, "save_pretrained"):
         raise ConfigError(

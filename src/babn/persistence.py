@@ -199,7 +199,7 @@ def _check_base(
         found = compare(saved, model, replaced)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise FormatError(
-            f"{folder / DESCRIPTION} is damaged: {BASE} is no fingerprint of a base "
+            f"{folder / DESCRIPTION} is damaged: {BASE} is not the fingerprint of a base "
             f"({one_line(error)}). Save the model again, or pass check_base=False."
         ) from error
     if found.changed:

@@ -18,7 +18,7 @@ from babn.elbo import reduce_kl
 
 @dataclass(frozen=True)
 class AttentionInfo:
-    """Returned by [`BayesianAttention`][babn.BayesianAttention] along with its output.
+    """What [`BayesianAttention`][babn.BayesianAttention] returns beside its output.
 
     Attributes:
         kl: KL between posterior and prior, reduced as configured; zero for methods without a prior.

@@ -20,7 +20,7 @@ def check_choices(config: Any) -> None:
         value, hint = getattr(config, field.name), hints[field.name]
         if get_origin(hint) is Literal and value not in get_args(hint):
             raise ConfigError(
-                f"{field.name}={value!r} is not possible. Choose one of {list(get_args(hint))}."
+                f"{field.name}={value!r} is invalid. Choose one of {list(get_args(hint))}."
             )
 
 
@@ -29,15 +29,13 @@ def check_at_least(name: str, value: Any, least: float, strictly: bool = False) 
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not (value > least if strictly else value >= least) or value > LARGEST:
         bound = "greater than" if strictly else "at least"
-        raise ConfigError(
-            f"{name}={shown(value)} is not possible. Give a number {bound} {least:g}."
-        )
+        raise ConfigError(f"{name}={shown(value)} is invalid. Give a number {bound} {least:g}.")
 
 
 def check_count(name: str, value: Any, error: type[BabnError] = ConfigError) -> None:
     """Validates that `value` is a positive integer."""
     if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= MOST:
-        raise error(f"{name}={shown(value)} is not possible. Give a whole number from 1 to {MOST}.")
+        raise error(f"{name}={shown(value)} is invalid. Give a whole number from 1 to {MOST}.")
 
 
 def check_share(
@@ -47,7 +45,7 @@ def check_share(
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not (0 < value < 1 or (up_to_one and value == 1)):
         end = "up to 1" if up_to_one else "below 1"
-        raise error(f"{name}={shown(value)} is not possible. Give a number above 0 and {end}.")
+        raise error(f"{name}={shown(value)} is invalid. Give a number above 0 and {end}.")
 
 
 def shown(value: Any) -> str:

@@ -33,7 +33,7 @@ WRONG = ("", ",", "last:0", "last:", "lst:4", "last4", "first-2", "0;2", "last:-
 
 @pytest.mark.parametrize("layers", WRONG)
 def test_other_forms_are_refused(layers: str | list[int]) -> None:
-    with pytest.raises(ConfigError, match=r'layers=.* is not possible. Give "all", "first:2"'):
+    with pytest.raises(ConfigError, match=r'layers=.* is invalid. Give "all", "first:2"'):
         babn.BeliefConfig.pairs(layers=layers)
 
 

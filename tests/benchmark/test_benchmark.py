@@ -272,5 +272,5 @@ def test_runs_are_merged_into_one_file(tmp_path: Path) -> None:
     [("forms", "eager, compiled, graphs"), ("methods", "softmax, keys"), ("lengths", "numbers")],
 )
 def test_impossible_options_are_refused_with_a_remedy(option: str, remedy: str) -> None:
-    with pytest.raises(BabnError, match=rf"--{option} 'x' is not possible.*{remedy}"):
+    with pytest.raises(BabnError, match=rf"--{option} 'x' is invalid.*{remedy}"):
         bench(**cast(Any, {option: "x"}))

@@ -118,8 +118,8 @@ def test_unknown_command_is_a_usage_error() -> None:
     ("arguments", "message"),
     [
         (("--model", "nowhere"), "error: --model nowhere is not a folder"),
-        (("--quick", "--epochs", "0"), "error: epochs=0 is not possible"),
-        (("--quick", "--seed", "-1"), "error: seed=-1 is not possible"),
+        (("--quick", "--epochs", "0"), "error: epochs=0 is invalid"),
+        (("--quick", "--seed", "-1"), "error: seed=-1 is invalid"),
     ],
 )
 def test_demo_refuses_in_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

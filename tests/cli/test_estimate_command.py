@@ -40,7 +40,7 @@ def test_the_command_reads_a_configuration(tmp_path: Path) -> None:
     [
         (("llama-2-7b", "--upward", "down"), "Give keys or heads"),
         (("./nothing/there",), "does not exist"),
-        (("llama-2-7b", "--layers", "last:0"), "layers='last:0' is not possible"),
+        (("llama-2-7b", "--layers", "last:0"), "layers='last:0' is invalid"),
     ],
 )
 def test_impossible_arguments_are_refused(arguments: tuple[str, ...], message: str) -> None:

@@ -120,12 +120,12 @@ def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--rho", "-1"), "error: rho=-1.0 is not possible. Give a number"),
-        (("--set", "rho=much"), "error: rho='much' is not possible. Give a number."),
-        (("--set", "max_length=1.5"), "error: max_length='1.5' is not possible. Give a whole"),
+        (("--rho", "-1"), "error: rho=-1.0 is invalid. Give a number"),
+        (("--set", "rho=much"), "error: rho='much' is invalid. Give a number."),
+        (("--set", "max_length=1.5"), "error: max_length='1.5' is invalid. Give a whole"),
         (("--set", "attention_dropout=no"), "Give true or false."),
-        (("--set", "upward=sideways"), "error: upward='sideways' is not possible. Choose one of"),
-        (("--set", "rho"), "error: --set rho is not possible. Write --set NAME=VALUE."),
+        (("--set", "upward=sideways"), "error: upward='sideways' is invalid. Choose one of"),
+        (("--set", "rho"), "error: --set rho is invalid. Write --set NAME=VALUE."),
         (("--set", "colour=red"), "error: BeliefConfig has no field colour"),
         (("--method", "magic"), "error: method='magic' is not known"),
     ],
@@ -142,7 +142,7 @@ def test_wrong_settings(
 def test_settings_of_a_converted_folder_are_refused(converted: Path) -> None:
     code, output = run("inspect", str(converted), "--method", "bam")
     assert code == 2
-    assert "is converted already" in output
+    assert "is already converted" in output
 
 
 def test_missing_and_empty_folders(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_labels(metric: Callable[..., Any], labels: Any, message: str) -> None:
 @pytest.mark.parametrize("metric", OF_BINS)
 @pytest.mark.parametrize("bins", [0, -1, 2.5, True, "10", None])
 def test_bins(metric: Callable[..., Any], bins: Any) -> None:
-    with pytest.raises(MetricInputError, match=f"bins={bins!r} is not possible. Give a whole"):
+    with pytest.raises(MetricInputError, match=f"bins={bins!r} is invalid. Give a whole"):
         metric(PROBS, LABELS, bins)
 
 

@@ -88,7 +88,7 @@ def test_images_and_maps_that_do_not_fit_are_refused() -> None:
         plots.attention_on_image(found, IMAGE, (2, 2))
     with pytest.raises(ConfigError, match=r"boxes has 3 regions and layer/0 2 keys from first=1"):
         plots.attention_on_image(found, IMAGE, BOXES, first=1)
-    with pytest.raises(ConfigError, match=r"boxes=\(0, 2\) is no grid"):
+    with pytest.raises(ConfigError, match=r"boxes=\(0, 2\) does not fit an image"):
         plots.attention_on_image(found, IMAGE, (0, 2))
     with pytest.raises(ConfigError, match=r"boxes has shape \(3, 3\)"):
         plots.attention_on_image(found, IMAGE, BOXES[:, :3])

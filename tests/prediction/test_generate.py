@@ -159,7 +159,7 @@ def test_impossible_arguments_are_refused() -> None:
     model = CASES["llama"].converted()
     with pytest.raises(SamplesError, match="samples=0"):
         babn.generate(model, prompts(), 0)
-    with pytest.raises(ConfigError, match="num_return_sequences=2 is not possible here"):
+    with pytest.raises(ConfigError, match="num_return_sequences=2 is not supported here"):
         babn.generate(model, prompts(), num_return_sequences=2)
     with pytest.raises(ConfigError, match="inputs has no tensor"):
         babn.generate(model, {"max_length": 3})

@@ -151,7 +151,7 @@ def test_an_optimizer_of_ones_own_keeps_its_groups(tmp_path: Path) -> None:
     data = {"train_dataset": texts(), "optimizers": (own, None)}
     trainer = babn.BeliefTrainer(model, arguments(tmp_path, max_steps=1), **data)
     assert len(trainer.create_optimizer().param_groups) == 1
-    with pytest.raises(ConfigError, match=r"belief_learning_rate=0\.02.*optimizer of your own"):
+    with pytest.raises(ConfigError, match=r"belief_learning_rate=0\.02.*your own optimizer"):
         babn.BeliefTrainer(model, arguments(tmp_path), **data, belief_learning_rate=0.02)
 
 

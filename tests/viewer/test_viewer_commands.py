@@ -59,7 +59,7 @@ def test_view_compares_texts_pairs_and_models(folder: Path, tmp_path: Path) -> N
         ((), "Give one with --text"),
         (("--text", "a", "--pair", "b", "--pair", "c"), "--pair is given 2 times"),
         (("--text", " "), "The text is empty"),
-        (("--text", "a", "--samples", "0"), "samples=0 is not possible"),
+        (("--text", "a", "--samples", "0"), "samples=0 is invalid"),
         (("--text", "river " * 100), "at most 96 are shown"),
         (("--text", "a", "--out", "/nowhere/page.html"), "does not exist"),
     ],
@@ -130,7 +130,7 @@ def test_serve_refuses_counts_below_one(folder: Path, option: str, value: int) -
     code, output = run("serve", folder, "--port", 0, option, value)
     assert code == 2
     name = option.strip("-").replace("-", "_")
-    assert output.startswith(f"error: {name}={value} is not possible")
+    assert output.startswith(f"error: {name}={value} is invalid")
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])

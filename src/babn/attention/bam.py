@@ -40,7 +40,8 @@ class BamConfig(MethodConfig):
         k: Shape of the Weibull posterior; larger means less noise.
         sigma: Standard deviation of log weights of the lognormal posterior.
         prior: `"contextual"` (an MLP over the keys) or `"constant"`.
-        alpha: Shape of the constant gamma prior; its log is the mean of the lognormal one's log.
+        alpha: Shape of the constant gamma prior; its log is the mean of the log weights of the
+            lognormal prior.
         beta: Rate of the gamma prior.
         prior_sigma: Standard deviation of log weights of the lognormal prior.
         prior_hidden: Hidden width of the contextual prior's MLP.

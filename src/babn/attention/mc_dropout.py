@@ -43,7 +43,7 @@ class McDropoutConfig(MethodConfig):
         """Validates the fields."""
         super().__post_init__()
         if not isinstance(self.p, Real) or not 0 <= self.p < 1:
-            raise ConfigError(f"p={self.p!r} is not possible. Give a number from 0 to below 1.")
+            raise ConfigError(f"p={self.p!r} is invalid. Give a number from 0 to below 1.")
 
     def is_softmax(self, sample: bool, with_kl: bool) -> bool:
         """Whether a call is the mean, in which no weight is dropped."""

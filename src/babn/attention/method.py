@@ -85,8 +85,8 @@ class MethodConfig(ABC):
 
     Attributes:
         layers: The attention layers that use the method; the others keep the model's attention.
-            `"all"`, `"first:2"`, `"last:4"`, numbers as `"0,2,5"` or `[0, 2, 5]`, globs on names of
-            modules as `"*.encoder_attn"`, or several of these separated by commas.
+            `"all"`, `"first:2"`, `"last:4"`, numbers such as `"0,2,5"` or `[0, 2, 5]`, globs on
+            module names such as `"*.encoder_attn"`, or several of these separated by commas.
         share: The steps of a chain that share parameters: with `"auto"` those that call one module
             (as in ALBERT), with `"none"` no two steps, with `"all"` the whole chain.
         attention_dropout: Whether the model's own dropout on attention weights stays on.
@@ -94,7 +94,7 @@ class MethodConfig(ABC):
         kl_weight: Weight of the KL in the loss, until a schedule changes it.
         kernel: `"auto"` uses torch's attention where a call is softmax, fused kernels on NVIDIA
             GPUs, and the reference elsewhere; `"triton"` raises an error where kernels
-            cannot run; `"reference"` uses the reference always.
+            cannot run; `"reference"` always uses the reference.
 
     Example:
         >>> from babn.attention.softmax import SoftmaxConfig
@@ -213,4 +213,4 @@ def _is_number(entry: object) -> bool:
 
 
 def _impossible(layers: object) -> ConfigError:
-    return ConfigError(f"layers={layers!r} is not possible. Give {FORMS}.")
+    return ConfigError(f"layers={layers!r} is invalid. Give {FORMS}.")

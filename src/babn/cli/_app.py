@@ -19,9 +19,8 @@ from babn.plugins import plugins
 
 ABOUT = """Calibrated uncertainty for attention models.
 
-babn turns the attention weights of a model into random variables, so that the model's
-predictions carry calibrated uncertainty. New here? Run `babn demo`: it takes a few minutes and
-needs no download beyond pip.
+babn turns the attention weights of a model into random variables, so that the model reports its
+uncertainty. New here? Run `babn demo`: it takes a few minutes and downloads nothing.
 """
 
 EXPERIMENTS = "Training and experiments"

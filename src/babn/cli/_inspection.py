@@ -35,7 +35,7 @@ def inspection(model: str, method: str | None, settings: list[str]) -> Inspectio
         return babn.inspect(outline(config), config=method_config(method or "belief", settings))
     if method or settings:
         raise CommandError(
-            f"{model} is converted already: --method, --rho and --set do not apply. Leave them out."
+            f"{model} is already converted: --method, --rho and --set do not apply. Leave them out."
         )
     name = (config.architectures or [type(config).__name__])[0]
     made, chains, kept, _ = parse_description(described, Path(model) / "config.json")
@@ -88,7 +88,7 @@ def method_config(method: str, settings: list[str]) -> MethodConfig:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise CommandError(f"--set {setting} is not possible. Write --set NAME=VALUE.")
+            raise CommandError(f"--set {setting} is invalid. Write --set NAME=VALUE.")
         values[name] = parse(known[name], text) if name in known else text
     if kind is BeliefConfig:
         values = {"noise_over": "keys", **values}
@@ -103,4 +103,4 @@ def parse(field: Field, text: str) -> Any:
     try:
         return read(text)
     except (KeyError, ValueError):
-        raise ConfigError(f"{field.name}={text!r} is not possible. Give {expected}.") from None
+        raise ConfigError(f"{field.name}={text!r} is invalid. Give {expected}.") from None

@@ -17,15 +17,15 @@ def bench(
     decoder: bool = False,
     quick: bool = False,
 ) -> None:
-    """Measure what stochastic attention costs in time and memory, beside softmax in the same run.
+    """Measure time and memory of stochastic attention, relative to softmax in the same run.
 
-    Uses random weights in the shape of ALBERT-base: on a GPU in bfloat16 for 128 to 8192 tokens, on
-    a CPU fewer layers and shorter texts in float32. Compare the ratios: absolute times depend on
-    the other load of the machine. If the file has results of the same versions and device, new ones
-    are added to it.
+    Uses random weights in the shape of ALBERT-base: on a GPU in bfloat16 with 128 to 8192 tokens,
+    on a CPU in float32 with fewer layers and shorter texts. Compare ratios rather than absolute
+    times, which depend on the load of the machine. New results are added to a file of the same
+    versions and device.
 
     Args:
-        out: JSON file to write the numbers to; until all are measured, its name has .partial added.
+        out: JSON file to write the numbers to; its name ends in .partial until all are measured.
         forms: How models run, separated by commas: eager, compiled, graphs. By default eager and
             compiled on a GPU, and eager on a CPU.
         methods: The methods, separated by commas: softmax, keys (the default of babn), pairs,
@@ -56,7 +56,7 @@ def bench(
     waves = suite.waves(sizes, cast(Any, chosen_forms), names)
     if not waves:
         raise BabnError(
-            "There is nothing to measure. Give --methods, and for pairs and heads --lengths up to "
+            "Nothing to measure. Give --methods, and for pairs and heads --lengths up to "
             f"{min(suite.LONGEST.values())}."
         )
     versions = _versions()
@@ -82,13 +82,10 @@ def _chosen(option: str, text: str, known: tuple[str, ...]) -> list[str]:
     for each in found:
         if known and each not in known:
             raise BabnError(
-                f"--{option} {each!r} is not possible. Choose among {', '.join(known)}, with "
-                "commas."
+                f"--{option} {each!r} is invalid. Choose among {', '.join(known)}, with commas."
             )
         if not known and not (each.isdigit() and int(each)):
-            raise BabnError(
-                f"--{option} {each!r} is not possible. Give numbers of tokens, with commas."
-            )
+            raise BabnError(f"--{option} {each!r} is invalid. Give numbers of tokens, with commas.")
     return list(dict.fromkeys(found))
 
 

@@ -17,9 +17,9 @@ def demo(
     """Show what babn adds to a fine-tuned classifier, on a small task.
 
     Fine-tunes a small pretrained model to recognise the intent of short requests, converts it, fits
-    the noise to development texts, and predicts requests that it can and cannot know. Compares this
-    with softmax, Monte Carlo dropout and a copy trained as BABN; prints a table and writes
-    pages with charts and attention. Takes several minutes on two cores; Ctrl-C stops it any time.
+    the noise on development texts, and predicts requests within and outside its scope. Compares
+    this with softmax, Monte Carlo dropout and a copy trained as BABN; prints a table and writes
+    pages with charts and attention. Takes several minutes on two cores.
 
     Args:
         out: Folder to write the pages and the numbers to.

@@ -21,11 +21,11 @@ def estimate(
     reference: bool = False,
     json: bool = False,
 ) -> None:
-    """Compute parameters, memory and operations of softmax, BAM and BABN in a model, by formulas.
+    """Compute parameters, memory and operations of softmax, BAM and BABN in a model.
 
-    BABN is shown with noise per key, the default, and with noise over pairs by maps over keys or
-    heads. Only the model's configuration is read. Forward passes draw samples. Operations are those
-    of matrix products; babn bench measures time. docs/scale.md has the formulas.
+    BABN has noise per key, the default, or noise over pairs with maps over keys or heads. Only the
+    model's configuration is read. Forward passes draw samples. Operations are those of matrix
+    products; babn bench measures time. docs/scale.md has the formulas.
 
     Args:
         model: A folder with a config.json, a name on the Hugging Face hub, or one of the shapes
@@ -43,7 +43,7 @@ def estimate(
         json: Print JSON with all parts instead of a table.
     """
     if upward not in (None, "keys", "heads"):
-        raise CommandError(f"--upward {upward} is not possible. Give keys or heads.")
+        raise CommandError(f"--upward {upward} is invalid. Give keys or heads.")
     check_model(model)
     work = Workload(
         batch=batch,

@@ -15,14 +15,14 @@ def serve(
     seed: int = 0,
     max_tokens: int = 256,
 ) -> None:
-    """Serve the page of `babn view` for typed text on this machine.
+    """Serve the page of `babn view` on this machine, for text that you type.
 
-    Ctrl-C ends it. There is no password: whoever can reach the address can use the model.
+    Ctrl-C stops the server. There is no password: whoever can reach the address can use the model.
 
     Args:
         model: A run of babn train, or a folder with a converted model and its tokenizer, both saved
             by save_pretrained.
-        host: Address to listen on; any but the default accepts other machines.
+        host: Address to listen on; the default accepts this machine only.
         port: Port to listen on; 0 for any free one.
         samples: Samples of attention for the class probabilities.
         seed: Seed of the samples.
@@ -52,6 +52,6 @@ def serve(
             warning = f"--host {host} lets other machines use this model. There is no password."
             Console(stderr=True).print(f"warning: {warning}", style="yellow", soft_wrap=True)
         shown = f"[{host}]" if ":" in host else host
-        print(f"Open http://{shown}:{free} in a browser. Ctrl-C ends.", flush=True)
+        print(f"Open http://{shown}:{free} in a browser. Ctrl-C stops.", flush=True)
         server.serve(made.app(), listening)
     print("stopped")

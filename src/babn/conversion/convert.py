@@ -56,7 +56,7 @@ class Inspection:
         chains: Chains of attention calls, each a separate belief network.
         kept: Calls of layers that are not converted and keep the model's own attention.
         skipped: Modules that look like attention and are not converted, with the reason.
-        converted: Whether the model is converted already.
+        converted: Whether the model is already converted.
         device: Device of the model, or the likely one if it is on the meta device.
         noise_level: Factor of the noise in predictions.
     """
@@ -187,7 +187,7 @@ def check_convertible(model: nn.Module, config: MethodConfig) -> None:
         if own_state(module) is not None:
             what = f"{path} in {type(model).__name__}" if path else type(model).__name__
             raise AlreadyConvertedError(
-                f"{what} is converted already. Call babn.revert(model) first."
+                f"{what} is already converted. Call babn.revert(model) first."
             )
     check_finite(dict(model.named_parameters()))
 
@@ -196,7 +196,7 @@ def check_whole(model: nn.Module) -> None:
     """Raises if `model` is part of a converted model."""
     if is_part(model):
         raise AlreadyConvertedError(
-            f"{type(model).__name__} is part of a model that is converted already. Call "
+            f"{type(model).__name__} is part of a converted model. Call "
             "babn.revert on that model first."
         )
 

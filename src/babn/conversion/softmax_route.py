@@ -25,7 +25,7 @@ from babn.errors import ConfigError
 
 @dataclass(frozen=True)
 class SoftmaxSpec:
-    """Names of the parts of an attention module that does not dispatch.
+    """Names of the parts of an attention module that computes softmax itself.
 
     Attributes:
         keys: Name of the submodule whose output is the keys, of shape (batch, key, head * dim).

@@ -30,7 +30,7 @@ class Gamma:
 
     def __init__(self, log_alpha: Floats, beta: float | Floats = 1.0) -> None:
         if not isinstance(beta, Tensor) and not 0 < beta < math.inf:
-            raise ParameterError(f"beta={beta!r} is not possible. Give a positive number.")
+            raise ParameterError(f"beta={beta!r} is invalid. Give a positive number.")
         self.log_alpha = log_alpha
         self.beta = beta
 

@@ -149,7 +149,7 @@ class Workload:
             check_count("queries", self.queries)
         if self.train and (self.queries or self.cached):
             raise ConfigError(
-                "train=True is not possible with queries or cached: training reads whole texts."
+                "train=True is not supported with queries or cached: training reads whole texts."
             )
         if self.frozen and not self.train:
             raise ConfigError(

@@ -133,7 +133,7 @@ class Comparison:
     best: dict[str, str]
 
     def table(self) -> Table:
-        """The metrics of every method; the best of a column is marked if it is clearly so."""
+        """The metrics of every method; the best of a column is marked if significant."""
         methods, names = list(self.estimates), list(self.directions)
         best = {(methods.index(self.best[n]), 1 + names.index(n)) for n in names if n in self.best}
         several = any(len(x.values) > 1 for each in self.estimates.values() for x in each.values())
@@ -233,7 +233,7 @@ def compare(
 def grouped(evaluations: Sequence[Evaluation], baseline: str | None = None) -> Groups:
     """Groups evaluations by method and seed, and checks that they share their examples."""
     if not evaluations:
-        raise ConfigError("evaluations=[] is not possible. Give at least one.")
+        raise ConfigError("evaluations=[] is invalid. Give at least one.")
     groups: Groups = {}
     for each in evaluations:
         if each.seed in groups.setdefault(each.method, {}):

@@ -71,7 +71,7 @@ def fit_abstention(
     score: Score = "entropy",
     confidence: float = 0.95,
 ) -> Abstention:
-    r"""Fits an abstention to a largest risk or to a coverage.
+    r"""Fits a rule for abstaining, to a maximum risk or to a coverage.
 
     With `risk`, the error rate among answered examples is at most `risk` with the given confidence.
     If $n$ development examples are answered, with $e$ errors, the upper bound of the risk is the

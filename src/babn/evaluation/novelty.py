@@ -28,7 +28,7 @@ ROWS = 1024
 
 @dataclass(frozen=True)
 class NoveltyDetector:
-    """Detects inputs that are unlike the training data; `babn.fit_novelty` makes it.
+    """Detects inputs that are unlike the training data; created by `babn.fit_novelty`.
 
     Attributes:
         training: Normalised features of the training data, one tensor for each layer.
@@ -71,8 +71,8 @@ class NoveltyDetector:
 
         For an input from the distribution of the development data, $P(p \le \alpha) \le \alpha$
         for every $\alpha$ (a conformal p-value, Bates et al. 2021,
-        <https://arxiv.org/abs/2104.08279>). So inputs with $p \le 0.05$ can be rejected at the
-        price of at most 5 % of the familiar ones.
+        <https://arxiv.org/abs/2104.08279>). Flagging inputs with $p \le 0.05$ thus flags
+        at most 5 % of familiar ones.
         """
         nearer = torch.searchsorted(self.distances, distance.to(self.distances))
         return (len(self.distances) - nearer + 1) / (len(self.distances) + 1)

@@ -120,7 +120,7 @@ def collect(
         return found
     if part not in parts:
         raise ConfigError(
-            f"part={part!r} is not possible: the runs have predictions for {parts}. Choose one of "
+            f"part={part!r} is invalid: the runs have predictions for {parts}. Choose one of "
             "them with part=, or with --part on the command line."
         )
     return [each for each in found if each.details.get("part") == part]
@@ -135,7 +135,7 @@ def ensemble(members: Sequence[Prediction]) -> Prediction:
     members' disagreement.
     """
     if not members:
-        raise ConfigError("members=[] is not possible. Give the prediction of at least one model.")
+        raise ConfigError("members=[] is invalid. Give the prediction of at least one model.")
     kinds = {(tuple(member.sample_logits.shape), member.activation) for member in members}
     if len(kinds) > 1:
         raise ConfigError(

@@ -354,7 +354,7 @@ class OutOfDistribution(Gathered):
     def __init__(self, score: str = "entropy", **settings: Any) -> None:
         super().__init__(**settings)
         if score not in SCORES:
-            inputs.fail(f"score={score!r} is not possible", f"Choose one of {list(SCORES)}.")
+            inputs.fail(f"score={score!r} is invalid", f"Choose one of {list(SCORES)}.")
         self.score = score
 
     def update(self, scores: Prediction | Scores, outside: Flags) -> None:

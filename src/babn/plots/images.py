@@ -186,8 +186,8 @@ def _patches(grid: tuple[int, int], shape: Shape) -> Float[np.ndarray, "region 4
     rows, columns = grid
     if not (1 <= rows <= shape[0] and 1 <= columns <= shape[1]):
         raise ConfigError(
-            f"boxes={grid!r} is no grid of patches for an image of {shape[0]} by {shape[1]} pixels."
-            " Give rows and columns from 1 on."
+            f"boxes={grid!r} does not fit an image of {shape[0]} by {shape[1]} pixels. Give rows "
+            "and columns of patches, at least one and at most one per pixel."
         )
     y, x = np.linspace(0, shape[0], rows + 1), np.linspace(0, shape[1], columns + 1)
     return np.array([(x[j], y[i], x[j + 1], y[i + 1]) for i in range(rows) for j in range(columns)])

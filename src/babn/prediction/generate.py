@@ -212,7 +212,7 @@ def _check_generates(model: Any, settings: dict[str, Any]) -> None:
     for name in OWN:
         if name in settings:
             raise ConfigError(
-                f"{name}={settings[name]!r} is not possible here. samples= sets how many texts "
+                f"{name}={settings[name]!r} is not supported here. samples= sets how many texts "
                 "there are, and the result holds their log probabilities."
             )
 

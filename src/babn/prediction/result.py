@@ -33,7 +33,7 @@ class Prediction:
         activation: How outputs become probabilities. With `"identity"`, for regression, `probs` and
             `std` are the mean and standard deviation of the values, and entropies are meaningless.
         residual: For regression, the residual standard deviation, which `babn.tune_noise` fits:
-            each sample is the mean of a normal distribution that has it.
+            each sample is the mean of a normal distribution with this standard deviation.
 
     Example:
         >>> prediction = Prediction(torch.tensor([[[2.0, 0.0]], [[-1.0, 0.0]]]))
@@ -198,7 +198,7 @@ class Prediction:
             coverage: Share of the samples inside.
         """
         if not 0 < coverage < 1:
-            raise ConfigError(f"coverage={coverage!r} is not possible. Give one between 0 and 1.")
+            raise ConfigError(f"coverage={coverage!r} is invalid. Give one between 0 and 1.")
         chosen = self.probs.argmax(-1, keepdim=True).expand(*self.sample_probs.shape[:-1], 1)
         of_chosen = self.sample_probs.gather(-1, chosen).squeeze(-1)
         low, high = (1 - coverage) / 2, (1 + coverage) / 2

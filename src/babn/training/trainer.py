@@ -19,7 +19,7 @@ from babn.validation import check_at_least
 class BeliefTrainerMixin(Trainer):
     """Adds the weighted KL to the loss of any Trainer, so that it minimises the negative ELBO.
 
-    A converted model adds the KL to its own loss. Under a Trainer that is wrong in three cases,
+    A converted model adds the KL to its own loss. Under a Trainer, this fails in three cases,
     which this mixin handles: label smoothing and custom losses bypass the model's loss; losses that
     are normalised over accumulated batches count the KL once for each batch; and losses averaged
     over the tokens of all processes are multiplied by the number of processes.
@@ -29,7 +29,7 @@ class BeliefTrainerMixin(Trainer):
             `kl_weight` over the first half of training.
         belief_learning_rate: Learning rate of the parameters that conversion added, which follows
             the Trainer's schedule; by default that of the other parameters. They have no weight
-            decay, unless you pass an optimizer of your own.
+            decay, unless you pass your own optimizer.
 
     Example:
         class MyTrainer(BeliefTrainerMixin, Seq2SeqTrainer): ...
@@ -47,8 +47,8 @@ class BeliefTrainerMixin(Trainer):
         super().__init__(*args, **kwargs)
         if belief_learning_rate is not None and self.optimizer is not None:
             raise ConfigError(
-                f"belief_learning_rate={belief_learning_rate} with an optimizer of your own is not "
-                "possible. Give the parameters of model.babn a group with this rate there."
+                f"belief_learning_rate={belief_learning_rate} with your own optimizer is not "
+                "supported. Give the parameters of model.babn a group with this rate there."
             )
         self.belief_learning_rate = belief_learning_rate
         if self.args.n_gpu > 1:
@@ -65,7 +65,7 @@ class BeliefTrainerMixin(Trainer):
         self._steps = 0.0
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """The Trainer's optimizer, with groups of its own for parameters that conversion added."""
+        """Creates the optimizer, with separate groups for parameters that conversion added."""
         given = self.optimizer is not None
         optimizer = super().create_optimizer(*(() if model is None else (model,)))
         if not given:
@@ -81,7 +81,7 @@ class BeliefTrainerMixin(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """The negative ELBO in training, the negative log likelihood in evaluation."""
+        """Computes the negative ELBO in training, and the NLL in evaluation."""
         if model.training:
             self.annealing.apply(model, self.state.global_step, self.state.max_steps)
         targets = dict(inputs)  # label smoothing and custom losses remove the labels
@@ -157,7 +157,7 @@ class BeliefTrainerMixin(Trainer):
 
 
 class BeliefTrainer(BeliefTrainerMixin):
-    """A Trainer for converted models; see the mixin."""
+    """A Hugging Face `Trainer` for converted models; see `BeliefTrainerMixin`."""
 
 
 def separate(

@@ -30,10 +30,10 @@ def attack(
         runs: Folders of finished runs.
         recipe: Attack recipe: textfooler, textbugger or bae; several separated by commas, or all.
         examples: Number of examples to attack, the same ones for every model.
-        threat: Threat model, which is the prediction that the attacker sees: mean, sample or
-            average; several separated by commas. By default all that apply.
+        threat: What the attacker sees: the mean, a fresh sample or an average of samples (mean,
+            sample or average); several separated by commas. By default all that apply.
         samples: Samples of attention for average; by default as many as in the run's tests.
-        seed: Seed of the choice of examples and of all noise.
+        seed: Seed for choosing examples and for all noise.
         part: Part of the data that examples are taken from.
         data: Source of the data: builtin, hub or a folder; by default as in the run.
         resources: Folder with word vectors, sentence encoder and masked language model; by default

@@ -25,10 +25,10 @@ def compare_methods(
 ) -> None:
     """Compare methods of uncertainty on your own texts: accuracy, calibration, detection, cost.
 
-    Trains a classifier of your texts with softmax attention, label smoothing, SNGP, BAM and BABN,
-    and applies temperature scaling, MC dropout, Laplace, ensembles and BABN without training. Every
-    method chooses its settings on the development data alone. One training for each seed serves all
-    methods that need none of their own.
+    Trains a classifier with softmax attention, label smoothing, SNGP, BAM and BABN, and applies
+    temperature scaling, MC dropout, Laplace, ensembles and BABN without training. Every method
+    chooses its settings on the development data alone. Methods that need no training of their own
+    share one softmax model per seed.
 
     Results are written after each method: repeat the command to continue an interrupted comparison
     or to add methods. The table goes to METHODS.md and methods.csv in the folder.

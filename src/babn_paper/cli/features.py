@@ -13,7 +13,7 @@ def features(
     size: Annotated[str, "HxW"] = "224x224",
     batch: int = 16,
 ) -> None:
-    """Extract grid features of images with a network of torchvision.
+    """Extract grid features of images with a torchvision network.
 
     Writes one .npz file for each image, and features.json with the settings. Existing files are
     kept: repeat the command to continue after an interruption.
@@ -58,5 +58,5 @@ def _parse_size(size: str) -> tuple[int, int]:
 
     parts = size.lower().split("x")
     if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise CommandError(f"--size {size} is not possible. Give height and width, as in 224x224.")
+        raise CommandError(f"--size {size} is invalid. Give height and width, as in 224x224.")
     return int(parts[0]), int(parts[1])

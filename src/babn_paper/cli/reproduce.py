@@ -24,8 +24,8 @@ def reproduce(
     Tables: table1 (language understanding), table2 (generalisation across domains), table3
     (TextAttack attacks on the models of table1), table4 (translation), table5 (visual question
     answering), ablation (of rho and sigma), efficiency (parameters and seconds per step). figure3
-    draws attention maps of visual questions. all makes everything and one report. Finished runs are
-    reused and interrupted ones resume.
+    draws attention maps of visual questions. all runs everything and writes one report. Finished
+    runs are reused and interrupted ones resume.
 
     Args:
         table: Name of the table.

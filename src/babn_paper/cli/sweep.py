@@ -25,9 +25,9 @@ def sweep(
     """Run grids of experiments in parallel, and write a table of results for each grid.
 
     Finished runs are reused and interrupted ones resume: repeat the command to continue a sweep. A
-    run whose process dies is restarted from its checkpoint. Runs that another process has locked
-    are waited for, so that several sweeps can share a folder. RESULTS.md goes to the folder of the
-    grid's runs, with LaTeX, CSV and JSON files.
+    run whose process dies restarts from its checkpoint. A sweep waits for runs that another process
+    has locked, so several sweeps can share a folder. RESULTS.md goes to the folder of the grid's
+    runs, with LaTeX, CSV and JSON files.
 
     Args:
         grids: TOML files with tasks, attention methods, fields and lists of values to try; or

@@ -42,7 +42,7 @@ def vqa(
 
     settings = QuestionSettings(samples=samples, noise=noise or 0.0, seed=seed)
     if settings.noise < 0:
-        raise CommandError(f"--noise {noise} is not possible. Give a variance of at least 0.")
+        raise CommandError(f"--noise {noise} is invalid. Give a variance of at least 0.")
     if (example is None) == (image is None) or (image is None) != (question is None):
         raise CommandError("Give --image and --question, or --example.")
     task_model = load_run(run)

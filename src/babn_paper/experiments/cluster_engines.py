@@ -63,7 +63,7 @@ def _share(name: str, wanted: float | None, there: float, jobs: int) -> float:
         return max(1, int(share)) if name == "cpus" else min(1.0, share)
     if wanted > there:
         raise ConfigError(
-            f"{name}={wanted} is not possible: the Ray cluster has {there:.0f}. Request less, or "
+            f"{name}={wanted} is invalid: the Ray cluster has {there:.0f}. Request less, or "
             "set RAY_ADDRESS to a larger cluster."
         )
     return wanted
@@ -136,14 +136,14 @@ class SlurmEngine(Engine):
         parameters = dict(options)
         cluster = parameters.pop("cluster", "slurm")
         if cluster not in ("slurm", "local"):
-            raise ConfigError(f"cluster={cluster!r} is not possible. Choose slurm or local.")
+            raise ConfigError(f"cluster={cluster!r} is invalid. Choose slurm or local.")
         if cluster == "slurm" and not (shutil.which("srun") and shutil.which("sbatch")):
             raise ConfigError(
                 "--engine slurm needs the commands srun and sbatch, which are not installed here. "
                 "Start the sweep on a machine of the cluster, or choose --engine local."
             )
         if resources.gpus not in (None, 0, 1):
-            raise ConfigError(f"gpus={resources.gpus} is not possible with Slurm. Give 0 or 1.")
+            raise ConfigError(f"gpus={resources.gpus} is not supported with Slurm. Give 0 or 1.")
         self.logs = logs
         self.executor = submitit.AutoExecutor(logs, cluster=cluster)
         utils = submitit.core.utils
@@ -155,7 +155,7 @@ class SlurmEngine(Engine):
     def _set(self, gpus: int, options: dict[str, str]) -> None:
         time = options.pop("time", str(DAY))
         if not time.isdigit():
-            raise ConfigError(f"time={time!r} is not possible. Give a whole number of minutes.")
+            raise ConfigError(f"time={time!r} is invalid. Give a whole number of minutes.")
         more = {f"slurm_{name}": value for name, value in options.items()}
         try:
             self.executor.update_parameters(

@@ -95,9 +95,7 @@ def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
             found = merged(found, {table: {inner: value}})
         elif dot:
             other = found[table]
-            raise ConfigError(
-                f"{name}={value!r} is not possible: {table} is also set to {other!r}."
-            )
+            raise ConfigError(f"{name}={value!r} is invalid: {table} is also set to {other!r}.")
         else:
             found[name] = value
     return found
@@ -108,7 +106,7 @@ def split_settings(option: str, settings: Sequence[str]) -> Iterator[tuple[str, 
     for text in settings:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise ConfigError(f"{option} {text} is not possible. Write NAME=VALUE.")
+            raise ConfigError(f"{option} {text} is invalid. Write NAME=VALUE.")
         yield name, value
 
 

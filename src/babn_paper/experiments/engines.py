@@ -48,7 +48,7 @@ class Resources:
         check_at_least("gpus", self.gpus, 0.0)
         if self.gpus > 1:
             raise ConfigError(
-                f"gpus={self.gpus} is not possible: a run of a grid uses one GPU. Give a number "
+                f"gpus={self.gpus} is invalid: a run of a grid uses one GPU. Give a number "
                 "from 0 to 1; for one model on several GPUs use torchrun -m babn train."
             )
 

@@ -203,14 +203,14 @@ class Experiment:
             rate, has_default = getattr(self, name), "dropout" in name
             if not 0 <= rate < 1 and not (has_default and rate == -1):
                 other = ", or -1 for the model's default" if has_default else ""
-                raise ConfigError(f"{name}={rate!r} is not possible. Give a rate below 1{other}.")
+                raise ConfigError(f"{name}={rate!r} is invalid. Give a rate below 1{other}.")
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}."
             )
         if self.graphs and self.model in (*PAIR_MODELS, TRANSLATOR):
             raise ConfigError(
-                f"graphs=true is not possible with model={self.model!r}, which packs texts by "
+                f"graphs=true is not supported with model={self.model!r}, which packs texts by "
                 "their lengths. Set it to false."
             )
         if self.vectors:
@@ -237,7 +237,7 @@ class Experiment:
             return MethodConfig.from_dict({"rule": self.method, **self.settings})
         if self.method != "belief":
             raise ConfigError(
-                f"preset={self.preset!r} is not possible with method={self.method!r}, only with "
+                f"preset={self.preset!r} is not supported with method={self.method!r}, only with "
                 "method='belief'. Leave it out."
             )
         return MethodConfig.from_dict(PRESETS[self.preset]().to_dict() | dict(self.settings))
@@ -297,7 +297,7 @@ def _check_types(experiment: Experiment) -> None:
         allowed = (int, float) if kind is float else kind
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
             wanted = KINDS.get(kind, "a table")
-            raise ConfigError(f"{name}={shown(value)} is not possible. Give {wanted}.")
+            raise ConfigError(f"{name}={shown(value)} is invalid. Give {wanted}.")
         most = LIMITS.get(name, {int: MOST, float: LARGEST}.get(kind))
         if most is not None and value > most:
             raise ConfigError(f"{name}={shown(value)} is too large. Give at most {most}.")

@@ -140,7 +140,7 @@ def _cells(values: Mapping[str, Any]) -> Iterator[Cell]:
             chosen = merged(fields, choice)
             seeds = chosen.pop("seeds")
             if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
-                raise ConfigError(f"seeds={seeds!r} is not possible. Give a list of numbers.")
+                raise ConfigError(f"seeds={seeds!r} is invalid. Give a list of numbers.")
             tried = {name: value for name, value in choice.items() if name != "seeds"}
             name = "+".join(filter(None, [f"{task}-{method}", label(tried)]))
             yield Cell(name, chosen, seeds)
@@ -164,11 +164,11 @@ def _choices(values: Mapping[str, Any], method: str) -> Iterator[dict[str, Any]]
     if not isinstance(together, list):
         lists, together = merged(lists, _table(values, "search", method)), [{}]
     if not together or not all(isinstance(each, Mapping) for each in together):
-        raise ConfigError(f"search.{method}={together!r} is not possible. Give a list of tables.")
+        raise ConfigError(f"search.{method}={together!r} is invalid. Give a list of tables.")
     lists = flat(lists)
     for name, tried in lists.items():
         if not isinstance(tried, list) or not tried:
-            raise ConfigError(f"search {name}={tried!r} is not possible. Give a list.")
+            raise ConfigError(f"search {name}={tried!r} is invalid. Give a list.")
     for *combination, fields in itertools.product(*lists.values(), together):
         chosen = nested(dict(zip(lists, combination, strict=True)))
         yield merged(chosen, current_names(fields))

@@ -147,9 +147,9 @@ def versions_of(
 TITLE = "The paper's tables"
 
 QUICK = (
-    "These runs are a smoke test: tiny models, a few steps, the small data that comes with the "
-    "package. They show that every table can be made, and nothing about which attention is better; "
-    "the paper's numbers stand beside them for orientation only."
+    "These runs are a smoke test: tiny models, a few steps, the small data in the package. They "
+    "show that every table can be produced, not which attention is better; the paper's numbers "
+    "stand beside them for orientation only."
 )
 
 

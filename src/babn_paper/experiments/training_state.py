@@ -276,7 +276,7 @@ def prepare_training(experiment: Experiment) -> TrainingState:
     has_own_dev = DEV in task.test_parts[1:] and task.has(experiment.data, DEV)
     if experiment.select_epoch and not has_own_dev:
         raise ConfigError(
-            f"select_epoch=true is not possible with {task.title}, which has no development data "
+            f"select_epoch=true is not supported with {task.title}, which has no development data "
             "besides its test data. Set it to false."
         )
     longest = max([max_length, *(lookup.keys for lookup in data.lookups)])

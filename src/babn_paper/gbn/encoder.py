@@ -108,7 +108,7 @@ class WeibullNetwork(nn.Module):
         super().__init__()
         check_count("states", states)
         if paths not in get_args(Paths):
-            raise ConfigError(f"paths={paths!r} is not possible. Choose one of {get_args(Paths)}.")
+            raise ConfigError(f"paths={paths!r} is invalid. Choose one of {get_args(Paths)}.")
         self.network = network
         sizes = [weight.shape[-1] for weight in network.weights]
         up, down = paths != "downward", paths != "upward"

@@ -53,7 +53,7 @@ class GammaBeliefNetwork:
         check_at_least("rate", self.rate, 0.0, strictly=True)
         if not bool((self.top_shape > 0).all() and self.top_shape.isfinite().all()):
             raise ConfigError(
-                f"top_shape={self.top_shape.tolist()} is not possible. Give positive numbers."
+                f"top_shape={self.top_shape.tolist()} is invalid. Give positive numbers."
             )
         if not self.weights:
             raise ConfigError("weights is empty. Give at least the weights of the counts.")

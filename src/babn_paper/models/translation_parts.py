@@ -87,8 +87,7 @@ class TranslationConfig(PreTrainedConfig):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(
-                    f"{name}={getattr(self, name)!r} is not possible. Choose one of "
-                    f"{list(choices)}."
+                    f"{name}={getattr(self, name)!r} is invalid. Choose one of {list(choices)}."
                 )
 
     @property

@@ -163,4 +163,4 @@ def _check_type(name: str, value: Any, default: Any) -> None:
     listed = isinstance(value, list | tuple)
     good = isinstance(value, wanted) and (isinstance(default, bool) or not isinstance(value, bool))
     if not good or (listed and not all(isinstance(each, str) for each in value)):
-        raise ConfigError(f"options.{name}={shown(value)} is not possible. Give {ways}.")
+        raise ConfigError(f"options.{name}={shown(value)} is invalid. Give {ways}.")

@@ -230,7 +230,7 @@ class OwnMultipleChoice(MultipleChoiceTask, OwnTexts):
             )
         for choice in listed:
             if not isinstance(choice, str) or not choice.strip():
-                raise DataError(f"{row.place}: the choice {choice!r} is no text. Correct the line.")
+                raise DataError(f"{row.place}: choice {choice!r} is not text. Correct the line.")
         return (*read_texts(row, (self.text,)), *listed)
 
     def _listed(self, row: Row) -> Sequence[Any]:

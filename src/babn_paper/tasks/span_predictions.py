@@ -212,7 +212,7 @@ def _best(loss: Float[Tensor, "question temperature"]) -> int:
 def _candidates(questions: Questions, unanswerable: bool) -> Float[Tensor, "question candidate"]:
     """Returns the scores of the texts that each answer was chosen from."""
     rows = [[score for _, score in each.best] for each in questions]
-    # If there is no text, no answer has probability 1.
+    # If there is not text, no answer has probability 1.
     rows = [
         [*row, each.null] if unanswerable or not row else row
         for row, each in zip(rows, questions, strict=True)

@@ -110,7 +110,7 @@ class Number(Target):
             number = math.nan
         if not self.lowest <= number <= self.highest:
             raise DataError(
-                f"{place} is not possible. Give a number from {self.lowest:g} to {self.highest:g}."
+                f"{place} is invalid. Give a number from {self.lowest:g} to {self.highest:g}."
             )
         return number
 

@@ -196,7 +196,7 @@ class Task(ABC, Generic[Example]):
             **settings: Fields of the model's configuration, such as dropout rates.
         """
         raise ConfigError(
-            f"model={name!r} is not possible with task={self.name!r}. Give "
+            f"model={name!r} is not supported with task={self.name!r}. Give "
             f"{' or '.join(self.own_models)}."
         )
 

@@ -72,7 +72,7 @@ class VqaTask(Task[VqaExample]):
         levels = options.get("noise", [])
         if not isinstance(levels, list) or not all(isinstance(v, int | float) for v in levels):
             raise ConfigError(
-                f"options.noise={levels!r} is not possible. Give variances, as in [1, 2, 10]."
+                f"options.noise={levels!r} is invalid. Give variances, as in [1, 2, 10]."
             )
         further = tuple(f"noisy={variance:g}" for variance in levels)
         for part in further:
@@ -172,7 +172,7 @@ def noise_of(part: str) -> float:
     except ValueError:
         variance = math.nan
     if not 0 < variance < math.inf:
-        raise DataError(f"part={part!r} is not possible. Give a variance above 0, as in noisy=5.")
+        raise DataError(f"part={part!r} is invalid. Give a variance above 0, as in noisy=5.")
     return variance
 
 

@@ -84,7 +84,7 @@ def read_answers(data: str) -> list[str] | None:
             found = sorted(found[0], key=found[0].__getitem__)
         return [*dict.fromkeys(normalized(str(answer)) for answer in found)]
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise DataError(f"{path} is no list of answers: {error!r}. Correct or drop it.") from error
+        raise DataError(f"{path} is not a list of answers: {error!r}. Correct it.") from error
 
 
 def _questions(folder: Path, split: str) -> tuple[list[Question], tuple[Path, ...]]:
@@ -137,7 +137,7 @@ def _list(path: Path, name: str) -> list[dict[str, Any]]:
     try:
         found = parse_json(path.read_bytes())[name]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is no file of {name}: {error!r}. Download it again.") from error
+        raise DataError(f"{path} is not a file of {name}: {error!r}. Download it again.") from error
     if not found or not isinstance(found, list) or not all(isinstance(e, dict) for e in found):
         raise DataError(f"{path} has no list of {name}. Download it again.")
     return found

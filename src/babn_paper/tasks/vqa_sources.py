@@ -172,7 +172,7 @@ def _read_easy_package(folder: Path, split: str) -> VqaPart:
         raise DataError(f"{path} is damaged: {error}. Download it again.") from error
     if not rows or not all(isinstance(text, str) for row in rows for text in row):
         raise DataError(
-            f"{path} is damaged: a question or an answer is no text. Download it again."
+            f"{path} is damaged: a question or an answer is not text. Download it again."
         )
     names = tuple(sorted({image for _, _, image in rows}, key=lambda n: (len(n), n)))
     pixels, digest = read_images(folder / "images", names, EASY_SIZE)

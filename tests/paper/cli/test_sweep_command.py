@@ -21,11 +21,11 @@ GRID = '[every]\nmodel = "small"\ndata = "builtin"\n[tasks.mrpc]\n[methods.softm
         (["--engine", "ray"], "--engine ray needs Ray: pip install 'babn[ray]'"),
         (["--engine", "slurm"], "--engine slurm needs submitit: pip install 'babn[slurm]'"),
         (["--engine", "ray", "--slurm", "time=3"], "--slurm time does not apply to --engine ray"),
-        (["--slurm", "partition"], "--slurm partition is not possible. Write NAME=VALUE."),
-        (["--jobs", "0"], "jobs=0 is not possible"),
-        (["--cpus", "0"], "cpus=0 is not possible"),
-        (["--gpus", "2"], "gpus=2.0 is not possible: a run of a grid uses one GPU"),
-        (["--retries", "-1"], "retries=-1 is not possible"),
+        (["--slurm", "partition"], "--slurm partition is invalid. Write NAME=VALUE."),
+        (["--jobs", "0"], "jobs=0 is invalid"),
+        (["--cpus", "0"], "cpus=0 is invalid"),
+        (["--gpus", "2"], "gpus=2.0 is invalid: a run of a grid uses one GPU"),
+        (["--retries", "-1"], "retries=-1 is invalid"),
     ],
 )
 def test_options_that_cannot_work_are_refused(

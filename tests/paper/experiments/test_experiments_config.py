@@ -49,7 +49,7 @@ def test_settings_stand_on_top_of_a_preset() -> None:
     released = Experiment(**fields, preset="released", settings={"rho": 4})
     assert released.method_config() == babn.BeliefConfig.released_settings(rho=4.0)
     assert Experiment(**fields).method_config() == babn.BeliefConfig.pairs()
-    with pytest.raises(ConfigError, match="preset='paper' is not possible with method='bam'"):
+    with pytest.raises(ConfigError, match="preset='paper' is not supported with method='bam'"):
         Experiment(**fields, method="bam", preset="paper")
 
 

@@ -383,5 +383,5 @@ def test_the_epoch_with_the_lowest_nll_on_development_data_is_kept(
 
 
 def test_an_epoch_is_not_selected_on_test_data(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="select_epoch=true is not possible with MRPC"):
+    with pytest.raises(ConfigError, match="select_epoch=true is not supported with MRPC"):
         run(tiny(select_epoch=True), tmp_path / "run")

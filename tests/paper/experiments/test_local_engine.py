@@ -64,7 +64,7 @@ def test_slots_take_turns_over_several_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         ({"jobs": 0}, "jobs=0"),
         ({"cpus": 0}, "cpus=0"),
         ({"gpus": -1.0}, "gpus=-1.0"),
-        ({"gpus": 2.0}, r"gpus=2.0 is not possible: a run of a grid uses one GPU.*torchrun"),
+        ({"gpus": 2.0}, r"gpus=2.0 is invalid: a run of a grid uses one GPU.*torchrun"),
     ],
 )
 def test_resources_that_cannot_be_are_refused(fields: dict[str, float], part: str) -> None:

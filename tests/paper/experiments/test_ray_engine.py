@@ -42,7 +42,7 @@ def test_a_run_gets_its_share(name: str, there: float, jobs: int, share: float) 
 
 def test_more_than_there_is_is_refused() -> None:
     assert _share("gpus", 0.5, 1, 8) == 0.5
-    with pytest.raises(ConfigError, match="cpus=64 is not possible: the Ray cluster has 8"):
+    with pytest.raises(ConfigError, match="cpus=64 is invalid: the Ray cluster has 8"):
         _share("cpus", 64, 8, 1)
 
 

@@ -33,10 +33,10 @@ def test_without_submitit_the_extra_is_named(
     ("options", "gpus", "part"),
     [
         ({}, None, "needs the commands srun and sbatch"),
-        ({"cluster": "moon"}, None, "cluster='moon' is not possible"),
-        ({"cluster": "local", "time": "soon"}, None, "time='soon' is not possible"),
+        ({"cluster": "moon"}, None, "cluster='moon' is invalid"),
+        ({"cluster": "local", "time": "soon"}, None, "time='soon' is invalid"),
         ({"cluster": "local", "partitoin": "gpu"}, None, "Unknown argument 'partitoin'"),
-        ({"cluster": "local"}, 0.5, "gpus=0.5 is not possible with Slurm"),
+        ({"cluster": "local"}, 0.5, "gpus=0.5 is not supported with Slurm"),
     ],
 )
 def test_what_cannot_work_is_refused(

@@ -220,7 +220,7 @@ def test_anything_but_sources_is_ignored() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     for fields in ({"beam": 0}, {"max_length": 0}, {"samples": -1}):
-        with pytest.raises(babn.errors.ConfigError, match="is not possible"):
+        with pytest.raises(babn.errors.ConfigError, match="is invalid"):
             translate(translator(), sources(SOURCES), **fields)
     with pytest.raises(babn.errors.NotConvertedError):
         translate(translator(), sources(SOURCES), samples=2)

@@ -287,7 +287,7 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(babn.errors.DataError, match="there is no target"):
         translator()(**sources(SOURCES))
     for name in ("attention", "estimator", "prediction"):
-        with pytest.raises(babn.errors.ConfigError, match=f"{name}='none' is not possible"):
+        with pytest.raises(babn.errors.ConfigError, match=f"{name}='none' is invalid"):
             TranslationConfig(**{name: "none"})
 
 

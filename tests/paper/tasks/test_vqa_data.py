@@ -98,10 +98,10 @@ def test_missing_and_damaged_files_are_refused_before_training(tmp_path: Path) -
         VQA2.read(str(folder), "train")
     path.write_bytes(whole)
     (folder / "v2_mscoco_train2014_annotations.json").write_text("{}")
-    with pytest.raises(DataError, match="is no file of annotations"):
+    with pytest.raises(DataError, match="is not a file of annotations"):
         VQA2.read(str(folder), "train")
     (folder / "answer_dict.json").write_text("7")
-    with pytest.raises(DataError, match="no list of answers"):
+    with pytest.raises(DataError, match="not a list of answers"):
         read_answers(str(folder))
 
 

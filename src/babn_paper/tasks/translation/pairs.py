@@ -39,7 +39,7 @@ class Languages:
         """Parses a pair of languages such as `"de-en"`."""
         source, dash, target = text.partition("-")
         if not dash or not source or not target or source == target:
-            raise DataError(f"languages={text!r} is not possible. Give two, such as de-en.")
+            raise DataError(f"languages={text!r} is invalid. Give two, such as de-en.")
         return cls(source, target)
 
     def __iter__(self) -> Iterator[str]:
