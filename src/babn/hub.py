@@ -82,7 +82,7 @@ def push_to_hub(
     whole: Any = model
     if not adapter and not hasattr(whole, "save_pretrained"):
         raise ConfigError(
-            f"{type(model).__name__} has no save_pretrained. Pass a model of transformers, or "
+            f"{type(model).__name__} has no save_pretrained. Pass a transformers model, or "
             "adapter=True."
         )
     card = model_card(

@@ -53,7 +53,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8: {error}. Save it as UTF-8.") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}. Get it again.") from error
+        raise DataError(f"{path} is damaged: {error}. Download it again.") from error
 
 
 def read_npz(path: Path, remedy: str) -> dict[str, Any]:
@@ -113,6 +113,6 @@ class _Limited(io.RawIOBase):
         if self.file.tell() > self.most:
             raise DataError(
                 f"{self.path} expands to more than {self.most} bytes, over {LARGEST_RATIO} times "
-                "its size, as no text does. Get it again, or unpack it if it is right."
+                "its size, unlike any text. Download it again, or unpack it if it is correct."
             )
         return count

@@ -206,7 +206,7 @@ def _with_mask(inputs: Any) -> dict[str, Any]:
 def _check_generates(model: Any, settings: dict[str, Any]) -> None:
     if not hasattr(model, "generate") or not hasattr(model, "generation_config"):
         raise ConfigError(
-            f"{type(model).__name__} has no generate(). Convert a language model of transformers, "
+            f"{type(model).__name__} has no generate(). Convert a transformers language model, "
             "such as AutoModelForCausalLM loads; for other models use babn.predict."
         )
     for name in OWN:

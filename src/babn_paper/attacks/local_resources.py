@@ -172,7 +172,7 @@ def read_vectors(path: Path) -> tuple[list[str], Float[np.ndarray, "word dim"]]:
         raise
     except Exception as error:  # numpy and zipfile raise many types for damaged files
         raise ResourceError(
-            f"{path} cannot be read: {one_line(error)}. It holds two arrays, words and vectors."
+            f"{path} cannot be read: {one_line(error)}. It must have two arrays, words and vectors."
         ) from error
     if vectors.ndim != 2 or len(words) != len(vectors) or not len(words):
         raise ResourceError(
@@ -190,9 +190,9 @@ def read_table(path: Path) -> dict[str, list[str]]:
     except DataError:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise ResourceError(f"{path} cannot be read: {error}. It is a JSON object.") from error
+        raise ResourceError(f"{path} cannot be read: {error}. It must be a JSON object.") from error
     if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
-        raise ResourceError(f"{path} does not give a list of words for each word.")
+        raise ResourceError(f"{path} must map each word to a list of words.")
     return found
 
 

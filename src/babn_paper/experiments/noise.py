@@ -128,7 +128,7 @@ def _load_tuned(source: str, task: str) -> tuple[Any, list[str]]:
     kind = find_task(task)
     if not isinstance(kind, OwnTexts):
         raise ConfigError(
-            f"--task {task} is not supported for a model of transformers. Give classification, "
+            f"--task {task} is not supported for a transformers model. Give classification, "
             "regression or multiple-choice."
         )
     with quiet():

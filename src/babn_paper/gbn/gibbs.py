@@ -214,4 +214,4 @@ def check_counts(counts: Float[Tensor, "observation count"], columns: int) -> No
         )
     wrong = counts[~((counts >= 0) & (counts == counts.round()) & counts.isfinite())]
     if len(wrong):
-        raise ConfigError(f"counts holds {wrong[0].item():g}. Give integers from 0 on.")
+        raise ConfigError(f"counts holds {wrong[0].item():g}. Give non-negative integers.")

@@ -150,6 +150,6 @@ def _check_weight(name: str, weight: Tensor, above: int) -> None:
             "Give one column for each unit above and one row for each unit below."
         )
     if not bool((weight >= 0).all() and weight.isfinite().all()):
-        raise ConfigError(f"{name} has negative or infinite entries. Give numbers from 0 on.")
+        raise ConfigError(f"{name} has negative or infinite entries. Give non-negative numbers.")
     if not bool((weight.sum(-1) > 0).all()):
-        raise ConfigError(f"{name} has a row of zeros. Give every unit below a unit above.")
+        raise ConfigError(f"{name} has a row of zeros. Connect every unit below to a unit above.")

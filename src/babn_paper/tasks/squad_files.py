@@ -130,7 +130,7 @@ def checked(
             raise DataError(f"{row.place}: id {question.id!r} occurs a second time. Keep one.")
         if not question.answers and not unanswerable:
             raise DataError(
-                f"{row.place}: there is no answer. Drop the question, or take SQuAD 2.0."
+                f"{row.place}: there is no answer. Drop the question, or use SQuAD 2.0."
             )
         ids.add(question.id)
         questions.append(question)
