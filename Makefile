@@ -22,10 +22,10 @@ test test-all test-slow test-browser test-attacks docs fuzz reliability soak: ex
 .DEFAULT_GOAL := help
 .PHONY: demo test test-all test-oldest test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site dist clean help
 
-demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and show what it is unsure of
+demo: $(INSTALLED) $(MINILM)  ## convert a pretrained model, train it, and write a report
 	$(BIN)/babn demo
 
-test: $(INSTALLED)  ## run the tests, about 5 minutes; PYTEST_ARGS="-k weibull" picks some of them
+test: $(INSTALLED)  ## run the tests, about 5 minutes; PYTEST_ARGS="-k weibull" selects some
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 test-all: $(INSTALLED)  ## run the thorough tests, which `make test` leaves out
@@ -52,13 +52,13 @@ test-attacks: $(INSTALLED)  ## run TextAttack's recipes on tiny models
 	@$(call install,--no-deps textattack==0.3.11)
 	$(BIN)/pytest -m attacks $(PYTEST_ARGS)
 
-fuzz: $(INSTALLED)  ## try twenty times as many broken files and settings as the tests do
+fuzz: $(INSTALLED)  ## try 20 times as many broken files and settings as the tests
 	$(BIN)/pytest tests/fuzzing -m "slow or not slow" --hypothesis-profile=slow --timeout=3600 $(PYTEST_ARGS)
 
 reliability: $(INSTALLED) fuzz  ## fuzz, and convert every architecture of transformers
 	$(BIN)/python tools/families.py $(FAMILIES_ARGS)
 
-soak: $(INSTALLED)  ## an hour of training, sampling, saving and loading, in which nothing may grow
+soak: $(INSTALLED)  ## train, sample, save and load for an hour; fails if memory grows
 	$(BIN)/python tools/soak.py $(SOAK_ARGS)
 
 lint: $(INSTALLED)  ## check style and format
@@ -72,7 +72,7 @@ format: $(INSTALLED)  ## rewrite the files in the house format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED)  ## measure what stochastic attention costs beside softmax
+bench: $(INSTALLED)  ## measure time and memory of stochastic attention, relative to softmax
 	$(BIN)/babn bench
 
 docs: $(INSTALLED)  ## run the examples in the docstrings and in the documentation
@@ -92,7 +92,7 @@ dist: $(INSTALLED)  ## build wheel and sdist into dist and check them; REPOSITOR
 	REPOSITORY=$(REPOSITORY) $(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
 
-clean:  ## remove the virtual environment, the caches and what was built
+clean:  ## remove the virtual environment, caches and build outputs
 	rm -rf $(VENV) $(CACHES) build dist
 	find src tests benchmarks paper tools examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
