@@ -10,7 +10,7 @@ from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs
 from babn.attention.keys import KeyBeliefMethod
 from babn.attention.method import ChainShape
-from babn.attention.noise_source import GLOBAL_NOISE, NoiseSource
+from babn.attention.noise_source import GLOBAL_NOISE, FixedNoise, NoiseSource
 from babn.kernels.dispatch import Request
 from babn.kernels.key_inputs import attend, key_inputs
 from babn.kernels.launch import Launcher
@@ -27,8 +27,8 @@ def method_of(*sets: int) -> KeyBeliefMethod:
     return method
 
 
-def call(keys: int = 5, mask: Tensor | None = None) -> Inputs:
-    x = torch.randn(2, 2, keys, 8)
+def call(keys: int = 5, mask: Tensor | None = None, batch: int = 2) -> Inputs:
+    x = torch.randn(batch, 2, keys, 8)
     return Inputs(x, x, x, scale=0.3, mask=mask)
 
 
@@ -58,12 +58,27 @@ def test_without_the_kl_only_log_shapes_are_packed() -> None:
     torch.testing.assert_close([*found], [*method.log_shape.split(1)])
 
 
-def test_uniform_numbers_are_drawn_at_once_unless_they_have_seeds() -> None:
-    shared = key_inputs(method_of(0, 1), call(), REQUEST, GLOBAL_NOISE)
+@pytest.mark.parametrize("source", [GLOBAL_NOISE, NoiseSource([3]), NoiseSource([3, 4])])
+def test_uniform_numbers_of_all_calls_are_drawn_at_once(source: NoiseSource) -> None:
+    shared = key_inputs(method_of(0, 1), call(), REQUEST, source)
     assert shared.uniform is not None and len(shared.uniform) == 2
-    assert all(len(each) >= 2 * 2 * 5 for each in shared.uniform)
+    drawn = torch.stack([each[: 2 * 2 * 5] for each in shared.uniform])
+    assert ((drawn >= 0) & (drawn < 1)).all() and drawn.unique().numel() == drawn.numel()
     assert all(each.data_ptr() % 16 == 0 for each in (*shared.uniform, *shared.parameters))
-    assert key_inputs(method_of(0, 1), call(), REQUEST, NoiseSource([3])).uniform is None
+
+
+def test_uniform_numbers_of_a_block_depend_on_its_seed_alone() -> None:
+    both, second = (
+        key_inputs(method_of(0, 1), call(batch=rows), REQUEST, NoiseSource(seeds)).uniform
+        for rows, seeds in [(2, [5, 6]), (1, [6])]
+    )
+    assert both is not None and second is not None
+    for of_both, alone in zip(both, second, strict=True):
+        assert torch.equal(of_both[2 * 5 : 2 * 2 * 5], alone[: 2 * 5])
+
+
+def test_noise_of_positions_is_drawn_by_each_call() -> None:
+    assert key_inputs(method_of(0, 1), call(), REQUEST, FixedNoise(3)).uniform is None
 
 
 def test_calls_of_another_size_get_numbers_and_a_mask_of_their_own(

@@ -4,6 +4,7 @@ The random numbers of the latter are hashes of these indices. Their arithmetic i
 held in int64 tensors, so that every device gives the same bits.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -62,10 +63,12 @@ class NoiseSource(NoiseLike):
     """Noise from torch's global generator, or from one seed for each block of the batch.
 
     With seeds, the noise of a block depends on its seed alone, and not on the other blocks of the
-    batch.
+    batch. Compilers cannot trace generators, so compiled models get hashes of the seed, a counter
+    and the index of each number.
 
     Args:
         seeds: One seed per block; `None` for the global generator.
+        device: Device of the compiled models; without one they cannot use the seeds.
 
     Example:
         >>> first, second = (NoiseSource([5]).uniform(torch.zeros(1, 3)) for _ in range(2))
@@ -73,27 +76,59 @@ class NoiseSource(NoiseLike):
         True
     """
 
-    def __init__(self, seeds: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, seeds: Sequence[int] | None = None, device: torch.device | None = None
+    ) -> None:
         self.seeds: Sequence[int] | None = seeds
         self._generators: dict[torch.device, list[torch.Generator]] = {}
+        self._words: Tensor | None = None
+        if seeds is not None and device is not None:
+            # Seeds in two words, and a counter: tensors, so that others do not compile a model again.
+            words = [[seed & WORD, seed >> 32 & WORD, 0] for seed in seeds]
+            self._words = torch.tensor(words, device=device).t()
 
     def noise(self, noise: Noise, like: Floats, queries: int | None = None) -> Floats:
         """Standard noise with the shape of `like`."""
+        if self._is_traced:
+            return super().noise(noise, like, queries)
         return noise.sample(like, self._on(like.device))
 
     def uniform(self, like: Floats, queries: int | None = None) -> Floats:
         """Uniform numbers between 0 and 1 with the shape of `like`."""
         if self.seeds is None:  # compilers have a kernel for this, and copies around `uniform_`
             return torch.rand_like(like, memory_format=torch.contiguous_format)
+        if self._is_traced:
+            return self.hashed(like)
         return filled(like, self._on(like.device), lambda x, g: x.uniform_(generator=g))
+
+    def hashed(self, like: Floats) -> Floats:
+        """Uniform numbers between 0 and 1 with the shape of `like`, without generators."""
+        assert self._words is not None
+        self._words[2] += 1
+        words = self._words.to(like.device)[:, :, None, None]
+        rows, keys = math.prod(like.shape[:-1]) // words.shape[1], like.shape[-1]
+        row = torch.arange(rows, device=like.device)[:, None]
+        column = torch.arange(keys, device=like.device)
+        return uniform((*words.unbind(), row), column).view(like.shape).to(like.dtype)
 
     def draw_seeds(self, device: torch.device, calls: int) -> Sequence[Int[Tensor, " block"]]:
         """For each call one seed per block, for kernels that generate their noise themselves."""
-        generators: Sequence[torch.Generator | None] = self._on(device) or [None]
         # Twice as many as needed: Triton compiles a kernel once more for tensors that do not begin
         # at a multiple of 16 bytes.
+        if self._is_traced:
+            assert self._words is not None
+            self._words[2] += 1
+            call = torch.arange(2 * calls, device=device)[:, None]
+            words = [hashed(each, (*self._words.to(device), call)) for each in STREAMS]
+            return ((words[0] << 30) ^ words[1])[::2].unbind()
+        generators: Sequence[torch.Generator | None] = self._on(device) or [None]
         drawn = [torch.randint(2**62, (calls, 2), generator=g, device=device) for g in generators]
         return torch.stack(drawn, 2)[:, 0].unbind()
+
+    @property
+    def _is_traced(self) -> bool:
+        """Whether a compiler traces the call and there are seeds."""
+        return self._words is not None and torch.compiler.is_compiling()
 
     def _on(self, device: torch.device) -> list[torch.Generator] | None:
         if self.seeds is None:

@@ -53,7 +53,8 @@ class KeyInputs:
         noise: Noise settings of calls whose queries all see the same keys.
         parameters: For each call the logarithm of its shape factor, and for the KL the biases and
             weights of the prior's MLP from its last layer to its first: `b2`, `b1`, `w2`, `w1`.
-        uniform: Uniform numbers of each call; `None` if each call draws its own.
+        uniform: Uniform numbers of each call; `None` if they depend on positions, so that each call
+            draws its own.
         size: Examples, heads and keys for which `uniform` was drawn.
         mask: The mask of the first call.
         seen: The keys that any query sees under this mask, as numbers.
@@ -121,9 +122,8 @@ def key_inputs(
         networks += outer.bias, inner.bias, outer.weight, inner.weight
     size = batch, heads, keys = _size(first)
     uniform = None
-    if isinstance(noise_source, NoiseSource) and noise_source.seeds is None:
-        shape = len(sets), _rounded(batch * heads * keys)
-        uniform = torch.rand(shape, dtype=torch.float32, device=first.query.device).unbind()
+    if type(noise_source) is NoiseSource:
+        uniform = _uniform_of_calls(noise_source, len(sets), size, first.query.device).unbind()
     return KeyInputs(
         noise,
         Packed.apply(sets, method.log_shape, *networks),
@@ -228,6 +228,21 @@ def _size(inputs: Inputs) -> tuple[int, int, int]:
     """Examples, heads and keys of a call."""
     batch, heads, _, _ = inputs.query.shape
     return batch, heads, inputs.key.shape[2]
+
+
+def _uniform_of_calls(
+    source: NoiseSource, calls: int, size: tuple[int, int, int], device: torch.device
+) -> Float[Tensor, "call number"]:
+    """The uniform numbers of all calls, which a generator for each seed draws at once."""
+    batch, heads, keys = size
+    count = batch * heads * keys
+    shape = calls, _rounded(count)
+    if source.seeds is None:
+        return torch.rand(shape, dtype=torch.float32, device=device)
+    like = torch.empty(batch, calls, heads, keys, dtype=torch.float32, device=device)
+    drawn = like.new_empty(shape)
+    drawn[:, :count].view(calls, batch, heads, keys).copy_(source.uniform(like).transpose(0, 1))
+    return drawn
 
 
 def _rounded(count: int) -> int:

@@ -133,7 +133,7 @@ class _Sampler:
         taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
-        noise = NoiseSource(seeds)
+        noise = NoiseSource(seeds, device_of(self.model))
         with overriding(self.model, mode="sample", memory=taken, noise_source=noise):
             logits = self.output(self.model(*args, **kwargs))
         self.bytes = max(sum(taken) // count, 1)

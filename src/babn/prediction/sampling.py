@@ -9,6 +9,7 @@ from torch import nn
 
 from babn.attention.noise_source import GLOBAL_NOISE, FixedNoise, NoiseLike, NoiseSource
 from babn.conversion.override import overriding
+from babn.devices import device_of
 from babn.errors import ConfigError
 
 _locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
@@ -64,7 +65,7 @@ def sampling(model: nn.Module, seed: int | None = None, *, fixed: bool = False) 
     if seed is None:
         noise: NoiseLike = GLOBAL_NOISE
     else:
-        noise = FixedNoise(seed) if fixed else NoiseSource([seed])
+        noise = FixedNoise(seed) if fixed else NoiseSource([seed], device_of(model))
     with overriding(model, mode="sample", noise_source=noise):
         yield
 
