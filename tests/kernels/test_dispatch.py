@@ -3,24 +3,12 @@
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
 from babn.attention.inputs import Inputs
-from babn.attention.upward import AxisMap
 from babn.kernels.dispatch import Request, why_not_method, why_not_pairs
-from babn.kernels.pair_inputs import joint_weights, softmax_weights
-
-
-def test_joint_maps_interleave_the_results_of_each() -> None:
-    maps = [AxisMap("keys", 6).double() for _ in range(2)]
-    for parameter in nn.ModuleList(maps).parameters():
-        nn.init.normal_(parameter)
-    h = torch.randn(2, 2, 4, 4, dtype=torch.float64)
-    both = torch.stack([one(h) for one in maps], -1).flatten(-2)
-    torch.testing.assert_close(F.linear(h, *joint_weights(maps, 4, h.dtype)), both)
+from babn.kernels.pair_inputs import softmax_weights
 
 
 def test_pairs_and_the_weibull_family_have_kernels() -> None:

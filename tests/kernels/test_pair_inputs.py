@@ -7,7 +7,7 @@ from torch import nn
 
 from babn.attention.noise_source import NoiseSource
 from babn.attention.upward import AxisMap, upward_path
-from babn.kernels.pair_inputs import for_each_call, upward_over_keys
+from babn.kernels.pair_inputs import for_each_call, packed_maps, upward_over_keys
 
 
 def maps_over_keys(count: int, size: int) -> list[AxisMap]:
@@ -56,6 +56,23 @@ def test_calls_of_one_set_have_views_of_one_tensor() -> None:
     sum(i * x.sum() for i, x in enumerate(views)).backward()
     assert [x.grad.tolist() for x in packed] == [[5.0, 5.0], [1.0, 1.0]]
     assert views[0].data_ptr() == views[3].data_ptr() == packed[0].data_ptr()
+
+
+@pytest.mark.parametrize("keys", [4, 6])
+def test_packed_maps_are_those_of_the_modules(keys: int) -> None:
+    maps = maps_over_keys(3, 6)
+    h = torch.randn(2, 2, 4, keys, dtype=torch.float64)
+    weights, biases = packed_maps(maps, keys, h.dtype)
+    both = weights[1:].transpose(0, 1).flatten(0, 1), biases[1:].t().flatten()
+    found = [F.linear(h, weights[0], biases[0]), F.linear(h, *both)]
+    last = torch.stack([f(h) for f in maps[1:]], -1).flatten(-2)
+    expected = [maps[0](h), last]
+    torch.testing.assert_close(found, expected)
+    parameters = [*nn.ModuleList(maps).parameters()]
+    slopes = [
+        torch.autograd.grad(sum(x.sin().sum() for x in y), parameters) for y in (found, expected)
+    ]
+    torch.testing.assert_close(*slopes)
 
 
 def test_seeds_of_a_block_depend_on_its_own_seed_alone() -> None:

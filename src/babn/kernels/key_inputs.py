@@ -185,23 +185,25 @@ def attend(
 class Packed(torch.autograd.Function):
     """The parameters of each call as one vector, whose gradients are added up together.
 
-    Takes the parameter set of each call, the log shapes of all sets, and as many tensors of each
-    set.
+    Takes the parameter set of each call, the log shapes of all sets if there are any, and as many
+    tensors of each set.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, sets: Sequence[int], log_shape: Tensor, *networks: Tensor
+        ctx: Any, sets: Sequence[int], log_shape: Tensor | None, *networks: Tensor
     ) -> tuple[Tensor, ...]:
         """Copies the parameters."""
-        count = len(log_shape)
+        count = max(sets) + 1
         kinds = len(networks) // count
         ctx.sets, ctx.shapes = sets, [x.shape for x in networks[:kinds]]
-        ctx.dtypes = [x.dtype for x in (log_shape, *networks)]
+        ctx.dtypes = [x if x is None else x.dtype for x in (log_shape, *networks)]
         stacked = [torch.stack(networks[kind::kinds]).flatten(1) for kind in range(kinds)]
-        width = 1 + sum(x.shape[1] for x in stacked)
-        padding = log_shape.new_zeros(count, _rounded(width) - width)
-        rows = torch.cat([log_shape.unsqueeze(1), *stacked, padding], 1)[:, :width]
+        if log_shape is not None:
+            stacked.insert(0, log_shape.unsqueeze(1))
+        width = sum(x.shape[1] for x in stacked)
+        padding = stacked[0].new_zeros(count, _rounded(width) - width)
+        rows = torch.cat([*stacked, padding], 1)[:, :width]
         return tuple(rows[own] for own in sets)
 
     @staticmethod
@@ -212,14 +214,14 @@ class Packed(torch.autograd.Function):
         for own, grad in zip(ctx.sets, grads, strict=True):
             of_set[own].append(grad)
         total = torch.stack([x[0] if len(x) == 1 else torch.stack(x).sum(0) for x in of_set])
-        sizes = [1, *map(math.prod, ctx.shapes)]
+        sizes = [int(ctx.dtypes[0] is not None), *map(math.prod, ctx.shapes)]
         log_shape, *networks = total.split_with_sizes(sizes, 1)
         shaped = [
             x.unflatten(1, shape).unbind() for x, shape in zip(networks, ctx.shapes, strict=True)
         ]
         found = log_shape.squeeze(1), *(x for each in zip(*shaped, strict=True) for x in each)
         return None, *(
-            x if x.dtype == dtype else x.to(dtype)
+            x if x.dtype == dtype else None if dtype is None else x.to(dtype)
             for x, dtype in zip(found, ctx.dtypes, strict=True)
         )
 

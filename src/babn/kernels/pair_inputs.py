@@ -3,7 +3,7 @@
 An eager model spends more time on the calls of many small operations than the GPU on most of them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,14 +13,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.attention.bam import BamMethod
-from babn.attention.belief import BeliefConfig, BeliefMethod
+from babn.attention.belief import BeliefConfig, BeliefMethod, WeibullEncoder
 from babn.attention.inputs import Inputs
 from babn.attention.masking import from_ranks, normalize
 from babn.attention.method import AttentionMethod, MethodConfig
 from babn.attention.noise_source import NoiseLike, NoiseSource
 from babn.attention.prior import KeyNetwork
-from babn.attention.upward import AxisMap, UpwardStates, upward_path
+from babn.attention.upward import AxisMap, UpwardStates, masked_softplus, upward_path
 from babn.kernels.dispatch import Request
+from babn.kernels.key_inputs import Packed
 from babn.kernels.settings import Settings
 
 
@@ -118,21 +119,16 @@ def pair_inputs(
     networks = seeds = nothing
     maps: Sequence[tuple[Tensor, ...] | None] = (None,) * len(sets)
     if request.with_kl and len(method.prior_nets):
-        priors = cast(Iterable[KeyNetwork], method.prior_nets)
-        networks = for_each_call(map(_network, priors), sets)
+        nets = cast(Iterable[KeyNetwork], method.prior_nets)
+        layers = [layer for net in nets for layer in (net.inner, net.outer)]
+        networks = Packed.apply(sets, None, *[x for f in layers for x in (f.weight, f.bias)])
     if request.sample:
         assert isinstance(noise_source, NoiseSource)
         seeds = noise_source.draw_seeds(first.query.device, len(sets))
     upward = None
     if isinstance(method, BeliefMethod) and (steps := method.upward_maps()):
-        upward = _upward_states(method, steps, first)
-        nets, keys, dtype = method.posterior_nets, first.pairs[-1], first.value.dtype
-        if method.config.upward == "heads":
-            packed = [[over_heads(_maps_to_logits(net)) for net in nets]]
-        else:
-            joint = [joint_weights(_maps_to_logits(net), keys, dtype) for net in nets]
-            packed = [[weight for weight, _ in joint], [bias for _, bias in joint]]
-        maps = tuple(zip(*(for_each_call(each, sets) for each in packed), strict=True))
+        upward, packed = _upward_path(method, steps, first)
+        maps = tuple(zip(*(for_each_call(each.unbind(), sets) for each in packed), strict=True))
     numbers = tuple(map(float, _settings(method, first.scale, request)))
     return PairInputs(upward, maps, networks, seeds, numbers)
 
@@ -153,37 +149,33 @@ def for_each_call(packed: Iterable[Tensor], sets: Sequence[int]) -> Sequence[Ten
     return tuple(next(views[own]) for own in sets)
 
 
-def _network(prior: KeyNetwork) -> Tensor:
-    """The weights and biases of the prior's MLP in one tensor."""
-    layers = prior.inner, prior.outer
-    return torch.cat([x.flatten() for layer in layers for x in (layer.weight, layer.bias)])
+def _upward_path(
+    method: BeliefMethod, maps: list[AxisMap], first: Inputs
+) -> tuple[UpwardStates, list[Tensor]]:
+    """The upward states of a chain from its first call, in the precision of the values.
 
-
-def _upward_states(method: BeliefMethod, maps: list[AxisMap], first: Inputs) -> UpwardStates:
-    """The upward states of a chain from its first call, in the precision of the values."""
+    Also for each parameter set its map to logits: maps over heads, or weight and bias over keys.
+    """
     config = method.config
+    steps = maps[:1] if all(each is maps[0] for each in maps) else maps[::-1]
+    nets = cast(Iterable[WeibullEncoder], method.posterior_nets)
+    to_logits = [f for net in nets for f in (net.shape_map, net.scale_map) if f is not None]
+    packed = packed_maps([*steps, *to_logits], first.pairs[-1], first.value.dtype)
+    each_step, joint = zip(*(x.split([len(steps), len(to_logits)]) for x in packed), strict=True)
+    of_sets = [x.unflatten(0, (len(method.posterior_nets), -1)) for x in joint]
     top, mask, rank = method.top(softmax_weights(first), first.mask)
-    if config.upward == "heads" and (mask is None or mask.shape[1] == 1):
+    if config.upward == "keys":
+        of_sets = [x.transpose(1, 2) for x in of_sets]  # which interleaves shape and scale
+        states = upward_over_keys(top, mask, *each_step, len(maps))
+    elif mask is None or mask.shape[1] == 1:
         # Maps over heads do not mix pairs, so the states of masked pairs are never used.
         from babn.kernels.heads import upward_over_heads
 
-        steps = _stacked(maps, lambda each: over_heads([each]))
-        states = upward_over_heads(top, steps.expand(len(maps), *steps.shape[1:]))
-    elif config.upward == "heads" or torch.compiler.is_compiling():
-        return UpwardStates(upward_path(maps, top, mask), rank, config.upward_share)
+        states = upward_over_heads(top, each_step[0].expand(len(maps), *each_step[0].shape[1:]))
     else:
-        keys = top.shape[-1]
-        maps[0].check_length(keys)
-        weights = _stacked(maps, lambda each: each.weight[:keys, :keys]).to(top.dtype)
-        biases = _stacked(maps, lambda each: each.bias[:keys]).to(top.dtype)
-        states = upward_over_keys(top, mask, weights, biases, len(maps))
-    return UpwardStates(states[::-1], rank, config.upward_share)
-
-
-def _stacked(maps: Sequence[AxisMap], pack: Callable[[AxisMap], Tensor]) -> Tensor:
-    """What is made of maps, from the last to the first; once if all are one."""
-    shared = all(each is maps[0] for each in maps)
-    return torch.stack([pack(each) for each in (maps[:1] if shared else reversed(maps))])
+        states = upward_path(maps, top, mask)[::-1]
+    h = UpwardStates(states[::-1], rank, config.upward_share)
+    return h, [x.flatten(1, 2) for x in of_sets]
 
 
 def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
@@ -207,24 +199,41 @@ def _shape_and_scale(step: int, shared: PairInputs) -> tuple[Tensor | None, Tens
     return logits, None
 
 
-def _maps_to_logits(encoder: Any) -> list[AxisMap]:
-    """The maps from a state to shape and scale, as far as they exist."""
-    return [each for each in (encoder.shape_map, encoder.scale_map) if each is not None]
+def packed_maps(maps: Sequence[AxisMap], keys: int, dtype: torch.dtype) -> list[Tensor]:
+    """Weights and biases of maps over keys; of maps over heads, weights with biases as last column.
+
+    Args:
+        maps: The maps.
+        keys: The number of keys to which maps over keys are cut.
+        dtype: The type of the result for maps over keys.
+    """
+    parameters = [*(each.weight for each in maps), *(each.bias for each in maps)]
+    if maps[0].axis == "keys":
+        maps[0].check_length(keys)
+        return [*PackedMaps.apply(keys, dtype, *parameters)]
+    weights, biases = PackedMaps.apply(len(maps[0].bias), maps[0].bias.dtype, *parameters)
+    return [torch.cat([weights, biases.unsqueeze(2)], 2)]
 
 
-def over_heads(maps: Sequence[AxisMap]) -> Tensor:
-    """Maps over heads, one below the other, with the bias as the last column."""
-    return torch.cat([torch.cat([each.weight, each.bias.unsqueeze(1)], 1) for each in maps])
+class PackedMaps(torch.autograd.Function):
+    """Weights and biases of maps, cut to a number of inputs, and their gradients in one piece."""
 
+    @staticmethod
+    def forward(ctx: Any, size: int, dtype: torch.dtype, *parameters: Tensor) -> tuple[Tensor, ...]:
+        """Copies the parameters: first all weights, then all biases."""
+        count = len(parameters) // 2
+        ctx.more, ctx.dtype = parameters[0].shape[0] - size, parameters[0].dtype
+        rows = [x[:size] for x in parameters]
+        weights, biases = torch.stack(rows[:count]), torch.stack(rows[count:])
+        return weights[:, :, :size].to(dtype), biases.to(dtype)
 
-def joint_weights(
-    maps: Sequence[AxisMap], keys: int, dtype: torch.dtype
-) -> tuple[Float[Tensor, "logit key"], Float[Tensor, " logit"]]:
-    """Weight and bias of several maps over keys, interleaved."""
-    maps[0].check_length(keys)
-    weight = torch.stack([each.weight[:keys, :keys] for each in maps], 1).flatten(0, 1)
-    bias = torch.stack([each.bias[:keys] for each in maps], 1).flatten()
-    return weight.to(dtype), bias.to(dtype)
+    @staticmethod
+    def backward(ctx: Any, dweights: Tensor, dbiases: Tensor) -> tuple[Any, ...]:
+        """Gradients of all parameters, zero beyond the cut."""
+        found = dweights.to(ctx.dtype), dbiases.to(ctx.dtype)
+        if ctx.more:
+            found = F.pad(found[0], (0, ctx.more) * 2), F.pad(found[1], (0, ctx.more))
+        return None, None, *found[0].unbind(), *found[1].unbind()
 
 
 def _operands(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
@@ -294,4 +303,11 @@ def upward_over_keys(
         biases: Their biases.
         steps: Number of steps.
     """
-    return list(UpwardOverKeys.apply(top, mask, weights, biases, steps))
+    if not torch.compiler.is_compiling():
+        return list(UpwardOverKeys.apply(top, mask, weights, biases, steps))
+    states = [top]
+    for weight, bias in zip(
+        *(x.expand(steps, *x.shape[1:]) for x in (weights, biases)), strict=True
+    ):
+        states.append(masked_softplus(F.linear(states[-1], weight, bias), mask))
+    return states[1:]
