@@ -10,8 +10,9 @@ import pytest
 import torch
 from ahead_of_time import compiled
 
-from babn.kernels.flags import TILES, compiled_for
+from babn.kernels.flags import TILES, options_of
 from babn.kernels.heads import PAIRS, PAIRS_WARPS, SUMMED_PAIRS, SUMMED_WARPS
+from babn.kernels.launch import precision
 from babn.kernels.prior import KEYS, SHARE, WARPS
 
 pytestmark = pytest.mark.slow
@@ -154,9 +155,8 @@ def test_products_of_float32_compile_with_fewer_digits(
 def test_large_heads_fit_the_shared_memory_of_small_gpus(
     kernel: str, size: int, dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    q = torch.empty(1, 1, 64, size, dtype=dtype)
-    flags, how = compiled_for(kernel, q, q, 64, None, None)
-    options = {**DEFAULT, **asdict(flags), **UPWARD}
+    how = options_of(kernel, 64, 64, size, size, dtype.itemsize, "none", False, precision(dtype))
+    options = {**DEFAULT, **asdict(how["C"]), **UPWARD}
     short = "bf16" if dtype == torch.bfloat16 else "fp32"
     found = compile_kernel(*KERNELS[kernel], options, short, how["num_warps"], 0, 1)
     assert found["shared"] <= SMALL_GPU, found

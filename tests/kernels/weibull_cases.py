@@ -153,6 +153,7 @@ def by_kernel(case: Case, device: torch.device) -> Tensors:
     arguments = arguments_of(case, device)
     q, k, v, logits, _, network, _, bias = arguments[:8]
     output, kl_rows = weibull_attention(*arguments)
+    output = output.transpose(1, 2)
     inputs = {"q": q, "k": k, "v": v, "logits": logits, "bias": bias, "network": network}
     found = readings(inputs, output, kl_rows if case.with_kl else None)
     if network is not None:

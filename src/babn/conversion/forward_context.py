@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -128,13 +129,10 @@ class ForwardContext:
         if how == "key kernels":
             return self._by_key_kernels(place, inputs)
         with torch.autocast(inputs.query.device.type, enabled=False):
-            if how == "softmax":
-                output = softmax_attention(inputs, dropout)
-            elif how == "factors":
-                output = self._by_factors(place, inputs, dropout)
-            else:
-                output = self._by_pair_kernels(place, inputs.with_causal_mask())
-            return output.transpose(1, 2)
+            if how == "pair kernels":
+                return self._by_pair_kernels(place, inputs.with_causal_mask())
+            by_torch = softmax_attention if how == "softmax" else partial(self._by_factors, place)
+            return by_torch(inputs, dropout).transpose(1, 2)
 
     def _by_key_kernels(self, place: Place, inputs: Inputs) -> Tensor:
         """A call with one variable per key; autocast changes nothing, and leaving it takes time."""
@@ -164,7 +162,7 @@ class ForwardContext:
         shared = self._upward(
             place, lambda: pair_inputs.pair_inputs(method, inputs, self.request, noise), sizes
         )
-        output, kl_rows = pair_inputs.attend(method, step, inputs, shared, self.request)
+        output, kl_rows = pair_inputs.attend(step, inputs, shared, self.request)
         if kl_rows is not None:
             self.layer_kl.keep_rows(place, kl_rows, inputs)
         return output

@@ -1,11 +1,14 @@
 """What the kernels for noise over pairs are compiled for: tiles, flags and compile options."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from babn.distributions.kl import EULER
 from babn.kernels.launch import CACHED_LAUNCHES, block, precision
 from babn.kernels.settings import (
     LARGE_RHO,
@@ -15,6 +18,8 @@ from babn.kernels.settings import (
     Settings,
     ShapeType,
     mask_type,
+    numbers_of,
+    settings_of,
 )
 
 
@@ -134,32 +139,71 @@ LARGE_HEAD = 1024
 """Bytes of a head from which on tiles are smaller, to fit the shared memory of small GPUs."""
 
 
-def compiled_for(
-    kernel: str, q: Tensor, v: Tensor, m: int, mask: Tensor | None, bias: Tensor | None,
-    method: Method | None = None,
-) -> tuple[Flags, dict[str, Any]]:  # fmt: skip
-    """The flags of a kernel, and its options with them.
+class Options(NamedTuple):
+    """Constants and compile options of the kernels of a call, and its numbers as they take them."""
+
+    forward: dict[str, Any]
+    rows: dict[str, Any]
+    columns: dict[str, Any]
+    numbers: tuple[float, ...]
+    forward_numbers: tuple[float, ...]
+
+
+def call_options(
+    q: Tensor, v: Tensor, m: int, mask: Tensor | None, bias: Tensor | None,
+    numbers: Sequence[float], *method: Any,
+) -> Options:  # fmt: skip
+    """The options of a call by one look-up.
 
     Args:
-        kernel: Its name in `TILES`; short texts get smaller tiles.
         q: Queries.
         v: Values.
         m: Number of keys.
         mask: The mask.
         bias: The bias.
-        method: What it computes, unless that makes no difference.
+        numbers: Those of `Settings`.
+        *method: The fields of `Method` after the settings.
     """
-    return _compiled_for(
-        kernel, q.shape[2], m, q.shape[3], v.shape[3], q.element_size(), mask_type(mask),
-        bias is not None, precision(q.dtype), method,
+    _, _, n, size = q.shape
+    return _call_options(
+        tuple(numbers), *method, n, m, size, v.shape[3], q.element_size(), mask_type(mask),
+        bias is not None, precision(q.dtype),
     )  # fmt: skip
 
 
 @lru_cache(CACHED_LAUNCHES)
-def _compiled_for(
+def _call_options(
+    numbers: tuple[float, ...], has_network: bool, logits: int, is_positive: bool, *sizes: Any
+) -> Options:
+    settings = settings_of(numbers)
+    method, for_kernels = Method(settings, has_network, logits, is_positive), numbers_of(settings)
+    return Options(
+        options_of("forward over heads" if is_positive else "forward", *sizes, method),
+        options_of("rows" if logits else "rows without logits", *sizes, method),
+        options_of("columns", *sizes),
+        for_kernels,
+        (*for_kernels, math.lgamma(settings.alpha) - EULER - 1),
+    )
+
+
+def options_of(
     kernel: str, n: int, m: int, size: int, value_size: int, width: int, mask: MaskType,
-    has_bias: bool, products: Precision, method: Method | None,
-) -> tuple[Flags, dict[str, Any]]:  # fmt: skip
+    has_bias: bool, products: Precision, method: Method | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Flags and compile options of a kernel; short texts get smaller tiles.
+
+    Args:
+        kernel: Its name in `TILES`.
+        n: Number of queries.
+        m: Number of keys.
+        size: Size of a head of queries and keys.
+        value_size: Size of a head of values.
+        width: Bytes of each number of the queries.
+        mask: The kind of mask.
+        has_bias: Whether there is a bias.
+        products: How products of matrices are computed.
+        method: What it computes, unless that makes no difference.
+    """
     largest, widest = TILES[kernel], block(max(size, value_size))
     parts = 2 if widest * width >= LARGE_HEAD else 1
     queries = min(largest.queries // parts, block(n))
@@ -183,4 +227,4 @@ def _compiled_for(
         PRECISION=products,
         **({} if method is None else method.flags(mask)),
     )
-    return found, {"C": found, **options}
+    return {"C": found, **options}

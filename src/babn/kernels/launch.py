@@ -13,7 +13,7 @@ from triton.runtime.errors import OutOfResources
 from babn.kernels.dispatch import constant_under_compile
 from babn.kernels.settings import Precision
 
-VERSION = 5
+VERSION = 6
 """Version of the operators. Compilers cache graphs on disk by the names of operators, and with them
 the sizes of results: increase it when arguments or results of an operator change."""
 
@@ -143,20 +143,22 @@ class Launcher:
                 quarter of the time of a launch.
         """
         grouped = isinstance(tensors[0], tuple)
-        flat: Any = sum(tensors, ()) if grouped else tensors
-        if torch.compiler.is_compiling() or not flat[0].is_cuda:  # which is interpreted
+        first: Any = tensors[0][0] if grouped else tensors[0]
+        if torch.compiler.is_compiling() or not first.is_cuda:  # which is interpreted
             self.kernel[grid](*tensors, *numbers, **options)
             return
-        index = flat[0].get_device()
+        index = first.get_device()
         if index != torch._C._cuda_getDevice():  # which torch.cuda wraps in checks of CUDA
             with torch.cuda.device(index):
                 return self(grid, tensors, numbers, options, types)
-        addresses: Any = tuple(map(Tensor.data_ptr, flat))
-        every = addresses
+        addresses: Any
         if grouped:
             addresses = tuple([tuple(map(Tensor.data_ptr, group)) for group in tensors])
+            every = sum(addresses, ())
+        else:
+            addresses = every = tuple(map(Tensor.data_ptr, tensors))
         aligned = reduce(or_, every) % 16 == 0 or tuple([each % 16 == 0 for each in every])
-        types = types or tuple(map(_DTYPE, flat))
+        types = types or tuple(map(_DTYPE, sum(tensors, ()) if grouped else tensors))
         kind = index, grid, types, aligned, numbers, *options.values()
         found = self.compiled.get(kind)
         if found is None:

@@ -7,27 +7,27 @@ applies them again: their result is the largest tensor of the layer and cheap.
 The prior is an MLP over keys, `network`, or else the number `alpha`.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from babn.distributions.kl import EULER
 from babn.kernels.backward import attend_backward_columns, attend_backward_rows
-from babn.kernels.flags import Method, compiled_for
+from babn.kernels.flags import call_options
 from babn.kernels.forward import attend_forward
 from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
 from babn.kernels.launch import (
     Launcher,
     Operator,
+    Types,
     broadcast,
     ceil_div,
     token_by_token,
 )
 from babn.kernels.prior import prior_of_keys, prior_of_keys_backward
-from babn.kernels.settings import ROWS_OF_A_PART, examples_at_a_time, numbers_of, settings_of
+from babn.kernels.settings import ROWS_OF_A_PART, examples_at_a_time
 
 ROW_NUMBERS = 5
 """Numbers of each row that forward keeps for backward; `parts_of_stats` lists them."""
@@ -52,6 +52,9 @@ def pair_attention(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, the KL of each row, and what backward needs, as `parts_of_stats` lists it.
 
+    In the output the heads of a token are adjacent, as models take it. Its gradient is contiguous
+    then, and compilers, which make gradients contiguous, need no copy.
+
     Args:
         q: Queries.
         k: Keys.
@@ -64,28 +67,27 @@ def pair_attention(
         seeds: One for each block of the batch.
         numbers: Those of `Settings`.
     """
-    settings = settings_of(tuple(numbers))
     batch, heads, n, _ = q.shape
-    key_heads, m = k.shape[1], k.shape[2]
+    _, key_heads, m, _ = k.shape
+    count, over_heads = _logits_per_pair(upward, maps, heads, m), maps is not None
+    options = call_options(q, v, m, mask, bias, numbers, network is not None, count, over_heads)
+    types = _types(q, k, v, upward, network, mask, bias)
     out, kl, stats = _results(q, k, v, network)
+    row_count = batch * heads * n
     if network is not None:
-        prior_of_keys(k, network, mask, stats, ROW_NUMBERS * kl.numel())
-    count = _logits_per_pair(upward, maps, heads, m)
+        prior_of_keys(k, network, mask, stats, ROW_NUMBERS * row_count, types)
     if upward is not None and maps is not None:
         upward = logits_over_heads(upward, maps)
-    flags, options = compiled_for(
-        "forward" if maps is None else "forward over heads", q, v, m, mask, bias,
-        Method(settings, network is not None, count, maps is not None),
-    )  # fmt: skip
     logits = q if upward is None else upward
     optional, optional_strides, per_seed = _optional(q, mask, bias, seeds)
     launch_forward(
-        (ceil_div(n, flags.BLOCK_M) * batch * heads, 1),
+        (ceil_div(n, options.forward["C"].BLOCK_M) * batch * heads, 1),
         ((q, k, v, logits, *optional), (out, stats, kl)),
-        ((q.stride(), k.stride(), v.stride(), out.stride(), logits.stride(), *optional_strides),
-         (heads, heads // key_heads, n, m, kl.numel(), batch * key_heads * m, per_seed),
-         (*numbers_of(settings), math.lgamma(settings.alpha) - EULER - 1)),
-        options,
+        ((q.stride(), k.stride(), v.stride(), _by_head(out), logits.stride(), *optional_strides),
+         (heads, heads // key_heads, n, m, row_count, batch * key_heads * m, per_seed),
+         options.forward_numbers),
+        options.forward,
+        types,
     )  # fmt: skip
     return out, kl, stats
 
@@ -97,10 +99,21 @@ def _results(
     batch, heads, n, _ = q.shape
     prior = 0 if network is None else batch * k.shape[1] * (k.shape[2] + 1)
     return (
-        token_by_token(q, n, v.shape[3]),
+        q.new_empty((batch, n, heads, v.shape[3])),
         q.new_empty((batch, heads, n), dtype=torch.float32),
         q.new_empty(ROW_NUMBERS * batch * heads * n + prior, dtype=torch.float32),
     )
+
+
+def _by_head(x: Tensor) -> tuple[int, ...]:
+    """Strides for examples, heads, tokens and sizes of a tensor with heads after tokens."""
+    example, token, head, size = x.stride()
+    return example, head, token, size
+
+
+def _types(q: Tensor, *others: Tensor | None) -> Types:
+    """What determines the types of the tensors of a call."""
+    return q.dtype, *[q.dtype if x is None else x.dtype for x in others]
 
 
 @pair_attention.register_fake
@@ -139,10 +152,9 @@ def pair_attention_backward(
 
     The last four as far as there are any; scores have one if they have a bias.
     """
-    settings = settings_of(tuple(numbers))
     batch, heads, n, _ = q.shape
-    key_heads, m = k.shape[1], k.shape[2]
-    row_count, whole = batch * heads * n, numbers_of(settings)
+    _, key_heads, m, _ = k.shape
+    row_count = batch * heads * n
     dq, dk, dv = token_by_token(q), token_by_token(q, m), token_by_token(q, m, v.shape[3])
     size = part_size(q, m, maps)
     weights = q.new_empty(size, heads, n, m)
@@ -150,13 +162,11 @@ def pair_attention_backward(
     dupward = None if upward is None else _gradient_of(upward, maps)
     dmaps = None
     logits, dlogits = (q, q) if upward is None or dupward is None else (upward, dupward)
-    count = _logits_per_pair(upward, maps, heads, m)
-    method = Method(settings, network is not None, count, maps is not None)
-    flags, options = compiled_for(
-        "rows" if count else "rows without logits", q, v, m, mask, bias, method
-    )
-    column_flags, column_options = compiled_for("columns", q, v, m, mask, bias)
-    parts = ceil_div(n, flags.BLOCK_M) * flags.BLOCK_M // ROWS_OF_A_PART
+    count, over_heads = _logits_per_pair(upward, maps, heads, m), maps is not None
+    options = call_options(q, v, m, mask, bias, numbers, network is not None, count, over_heads)
+    types = _types(q, k, v, upward, network, mask, bias, dout)
+    row_tiles = ceil_div(n, options.rows["C"].BLOCK_M)
+    parts = row_tiles * options.rows["C"].BLOCK_M // ROWS_OF_A_PART
     dprior = q if network is None else stats.new_empty(batch, heads, parts, m)
     optional, optional_strides, per_seed = _optional(q, mask, bias, seeds)
     for first in range(0, max(batch, 1), max(size, 1)):
@@ -166,20 +176,22 @@ def pair_attention_backward(
             # These logits are not needed again; the kernel overwrites them.
             logits = dlogits = logits_over_heads(upward[here], maps)
         launch_rows(
-            (ceil_div(n, flags.BLOCK_M) * part * heads, 1),
+            (row_tiles * part * heads, 1),
             ((q, k, v, logits, *optional), (out, stats, dout, dkl),
              (dlogits, weights, dscores, dprior, dq)),
-            ((q.stride(), k.stride(), v.stride(), out.stride(), dout.stride(), dkl.stride(),
+            ((q.stride(), k.stride(), v.stride(), _by_head(out), _by_head(dout), dkl.stride(),
               dq.stride(), logits.stride(), *optional_strides),
-             (heads, heads // key_heads, n, m, row_count, parts, per_seed), first, whole),
-            options,
+             (heads, heads // key_heads, n, m, row_count, parts, per_seed), first, options.numbers),
+            options.rows,
+            types,
         )  # fmt: skip
         launch_columns(
-            (ceil_div(m, column_flags.BLOCK_N) * part * heads, 1),
+            (ceil_div(m, options.columns["C"].BLOCK_N) * part * heads, 1),
             ((q, dout, weights, dscores, stats), (dk, dv)),
-            ((q.stride(), dout.stride(), dk.stride(), dv.stride()), (heads, n, m, row_count), first,
-             whole[0]),
-            column_options,
+            ((q.stride(), _by_head(dout), dk.stride(), dv.stride()), (heads, n, m, row_count),
+             first, options.numbers[0]),
+            options.columns,
+            types,
         )  # fmt: skip
         if upward is not None and maps is not None and dupward is not None:
             more = logits_over_heads_backward(upward[here], maps, dlogits, dupward[here])
@@ -189,7 +201,7 @@ def pair_attention_backward(
     dnetwork = None
     if network is not None:
         start = ROW_NUMBERS * row_count
-        dnetwork = prior_of_keys_backward(k, network, mask, stats, start, dprior, dkl, dk)
+        dnetwork = prior_of_keys_backward(k, network, mask, stats, start, dprior, dkl, dk, types)
     dbias = None if bias is None else dscores
     return [x for x in (dq, dk, dv, dupward, dmaps, dnetwork, dbias) if x is not None]
 
@@ -237,19 +249,25 @@ def _logits_per_pair(upward: Tensor | None, maps: Tensor | None, heads: int, m: 
 
 
 class WeibullAttention(torch.autograd.Function):
-    """`pair_attention` with gradients, without what backward needs."""
+    """`pair_attention` with gradients, without what backward needs.
+
+    Takes its arguments; and where logits are a map over keys, the upward state and the map's weight
+    and bias in place of `upward`.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, upward: Tensor | None, maps: Tensor | None,
         network: Tensor | None, mask: Tensor | None, bias: Tensor | None, seeds: Tensor | None,
-        numbers: Sequence[float],
+        numbers: Sequence[float], *over_keys: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Attends, and keeps what backward needs."""
+        if over_keys:
+            upward = F.linear(*over_keys)
         tensors = q, k, v, upward, maps, network, mask, bias, seeds
         out, kl, stats = pair_attention(*tensors, numbers)
         ctx.numbers = numbers
-        ctx.save_for_backward(*tensors, out, stats)
+        ctx.save_for_backward(*tensors, out, stats, *over_keys[:2])
         return out, kl
 
     @staticmethod
@@ -258,15 +276,20 @@ class WeibullAttention(torch.autograd.Function):
         saved = ctx.saved_tensors  # once, as activation checkpointing requires
         _, _, _, upward, maps, network, _, bias, *_ = saved
         dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-        dq, dk, dv, *found = pair_attention_backward(dout, dkl, *saved, ctx.numbers)
+        dq, dk, dv, *found = pair_attention_backward(dout, dkl, *saved[:11], ctx.numbers)
         dupward = None if upward is None else found.pop(0)
         dmaps = None if maps is None else found.pop(0).to(maps.dtype)
         dnetwork = None if network is None else found.pop(0).to(network.dtype)
         dbias = None if bias is None else found.pop(0).sum_to_size(bias.shape).to(bias.dtype)
-        return dq, dk, dv, dupward, dmaps, dnetwork, None, dbias, None, None
+        over_keys: tuple[Tensor, ...] = ()
+        if dupward is not None and len(saved) > 11:
+            h, weight = saved[11:]
+            flat, dupward = dupward.view(-1, len(weight)), None
+            over_keys = (flat @ weight).view(h.shape), flat.t() @ h.flatten(0, 2), flat.sum(0)
+        return dq, dk, dv, dupward, dmaps, dnetwork, None, dbias, None, None, *over_keys
 
 
 def weibull_attention(*arguments: Any) -> tuple[Tensor, Tensor]:
-    """Output and KL of the rows, with gradients, from the arguments of `pair_attention`."""
+    """Output and KL of the rows, with gradients, from the arguments of `WeibullAttention`."""
     found: tuple[Tensor, Tensor] = WeibullAttention.apply(*arguments)
     return found

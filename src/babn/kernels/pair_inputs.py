@@ -41,6 +41,7 @@ class PairInputs:
         networks: For each call the prior's MLP.
         seeds: For each call the seeds of its sample.
         numbers: Those of `Settings`, of which the first is the scale of the first call.
+        attention: `weibull_attention`, whose module is not imported before the first call.
     """
 
     upward: UpwardStates | None
@@ -48,34 +49,34 @@ class PairInputs:
     networks: Sequence[Tensor | None]
     seeds: Sequence[Tensor | None]
     numbers: tuple[float, ...]
+    attention: Any
 
 
 def attend(
-    method: AttentionMethod, step: int, inputs: Inputs, shared: PairInputs, request: Request
-) -> tuple[Float[Tensor, "batch head query valuedim"], Float[Tensor, "batch head query"] | None]:
+    step: int, inputs: Inputs, shared: PairInputs, request: Request
+) -> tuple[Float[Tensor, "batch query head valuedim"], Float[Tensor, "batch head query"] | None]:
     """The output of a call by the fused kernel, and the KL of each query's row if requested.
 
     Args:
-        method: The method.
         step: Index of the call in its chain.
         inputs: A call for which `choose` returned `"pair kernels"`.
         shared: What `pair_inputs` returned for the chain.
         request: What to compute.
     """
-    from babn.kernels.op import weibull_attention
-
-    assert isinstance(method, BeliefMethod | BamMethod)
     query, key, value = _operands(inputs)
-    output, kl_rows = weibull_attention(
+    upward, maps, *over_keys = _shape_and_scale(step, shared)
+    output, kl_rows = shared.attention(
         query,
         key,
         value,
-        *_shape_and_scale(step, shared),
+        upward,
+        maps,
         shared.networks[step],
         inputs.mask,
         inputs.bias,
         shared.seeds[step],
         (float(inputs.scale), *shared.numbers[1:]),
+        *over_keys,
     )
     return output, kl_rows if request.with_kl else None
 
@@ -113,6 +114,8 @@ def pair_inputs(
         request: What the calls compute.
         noise_source: Source of the samples' seeds.
     """
+    from babn.kernels.op import weibull_attention
+
     assert isinstance(method, BeliefMethod | BamMethod)
     sets = method.parameter_sets
     nothing: Sequence[Tensor | None] = (None,) * len(sets)
@@ -130,7 +133,7 @@ def pair_inputs(
         upward, packed = _upward_path(method, steps, first)
         maps = tuple(zip(*(for_each_call(each.unbind(), sets) for each in packed), strict=True))
     numbers = tuple(map(float, _settings(method, first.scale, request)))
-    return PairInputs(upward, maps, networks, seeds, numbers)
+    return PairInputs(upward, maps, networks, seeds, numbers, weibull_attention)
 
 
 def for_each_call(packed: Iterable[Tensor], sets: Sequence[int]) -> Sequence[Tensor]:
@@ -184,19 +187,19 @@ def softmax_weights(inputs: Inputs) -> Float[Tensor, "batch head query key"]:
     return normalize(scores.phi, scores.mask).to(inputs.value.dtype)
 
 
-def _shape_and_scale(step: int, shared: PairInputs) -> tuple[Tensor | None, Tensor | None]:
-    """Shape and scale logits; or the upward state and its maps over heads."""
+def _shape_and_scale(step: int, shared: PairInputs) -> tuple[Tensor | None, ...]:
+    """Shape and scale logits; or the upward state and its maps over heads; or what logits map."""
     maps = shared.maps[step]
     if shared.upward is None or maps is None:
         return None, None
     h, rank = shared.upward.at(step), shared.upward.rank
     if len(maps) == 1:
         return h, maps[0]
+    if rank is None:
+        return None, None, h, *maps
     logits = F.linear(h, *maps)
-    if rank is not None:
-        each = logits.unflatten(-1, (h.shape[-1], -1)).unbind(-1)
-        logits = torch.stack([from_ranks(x, rank) for x in each], -1).flatten(-2)
-    return logits, None
+    each = logits.unflatten(-1, (h.shape[-1], -1)).unbind(-1)
+    return torch.stack([from_ranks(x, rank) for x in each], -1).flatten(-2), None
 
 
 def packed_maps(maps: Sequence[AxisMap], keys: int, dtype: torch.dtype) -> list[Tensor]:

@@ -6,6 +6,7 @@ takes a launch.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -15,6 +16,7 @@ from babn.kernels.flags import LARGE_HEAD
 from babn.kernels.launch import (
     CACHED_LAUNCHES,
     Launcher,
+    Types,
     block,
     broadcast,
     ceil_div,
@@ -205,10 +207,10 @@ launch_read_backward = Launcher(read_keys_backward)
 
 
 @lru_cache(CACHED_LAUNCHES)
-def _flags(size: int, d: int, width: int, mask: MaskType, products: Precision) -> MlpFlags:
+def _options(size: int, d: int, width: int, mask: MaskType, products: Precision) -> dict[str, Any]:
     """Sizes of the MLP; the softmax is left to the rows where queries see different keys."""
     hidden = (size - 1) // (d + 2)
-    return MlpFlags(
+    flags = MlpFlags(
         HEAD_DIM=d,
         BLOCK_D=block(d),
         HIDDEN=hidden,
@@ -219,18 +221,20 @@ def _flags(size: int, d: int, width: int, mask: MaskType, products: Precision) -
         IS_NORMALIZED=mask != "pairs",
         PRECISION=products,
     )
+    return {"C": flags, "num_warps": WARPS}
 
 
-def flags_of_prior(key: Tensor, network: Tensor, mask: Tensor | None) -> MlpFlags:
-    """What the kernels of the prior are compiled for in a call."""
-    return _flags(
-        len(network), key.shape[3], key.element_size(), mask_type(mask), precision(key.dtype)
+def options_of(key: Tensor, network: Tensor, mask: Tensor | None) -> dict[str, Any]:
+    """Flags and compile options of the kernels of the prior in a call."""
+    return _options(
+        network.shape[0], key.shape[3], key.element_size(), mask_type(mask), precision(key.dtype)
     )
 
 
 def prior_of_keys(
-    key: Tensor, network: Tensor, mask: Tensor | None, stats: Tensor, start: int
-) -> None:
+    key: Tensor, network: Tensor, mask: Tensor | None, stats: Tensor, start: int,
+    types: Types = (),
+) -> None:  # fmt: skip
     """Writes the prior's shapes, zero at masked keys, and behind them their part of each row's KL.
 
     If queries see different keys, the outputs of the MLP before the softmax.
@@ -241,6 +245,7 @@ def prior_of_keys(
         mask: The mask of the call.
         stats: The tensor to write to, in float32.
         start: Index of the first shape.
+        types: Types of the tensors, as launches take them.
     """
     batch, heads, m, _ = key.shape
     seen, strides = broadcast(mask, key)
@@ -248,13 +253,14 @@ def prior_of_keys(
         (batch * heads, 1),
         ((key, network, seen, stats),),
         ((key.stride(), strides), heads, m, start),
-        {"C": flags_of_prior(key, network, mask), "num_warps": WARPS},
+        options_of(key, network, mask),
+        types,
     )  # fmt: skip
 
 
 def prior_of_keys_backward(
     key: Tensor, network: Tensor, mask: Tensor | None, stats: Tensor, start: int,
-    dprior: Tensor, dkl: Tensor, dkey: Tensor,
+    dprior: Tensor, dkl: Tensor, dkey: Tensor, types: Types = (),
 ) -> Tensor:  # fmt: skip
     """Adds to the gradient of keys, and returns that of the MLP.
 
@@ -268,6 +274,7 @@ def prior_of_keys_backward(
             layers give, or where that is normalised, of what pairs add to the shapes' own.
         dkl: The gradient of the KL of each head's rows.
         dkey: The gradient of keys.
+        types: Types of the tensors, as launches take them.
     """
     batch, heads, m, _ = key.shape
     groups = dkl.shape[1] // heads
@@ -275,13 +282,14 @@ def prior_of_keys_backward(
     if parts > FEW_PARTS:
         dprior, parts = dprior.view(batch, heads, parts, m).sum(2), 1
     grid = batch * heads, ceil_div(m, SHARE)
-    sums = dprior.new_empty(grid[0] * grid[1], len(network))
+    sums = dprior.new_empty(grid[0] * grid[1], network.shape[0])
     seen, strides = broadcast(mask, key)
     launch_read_backward(
         grid,
         ((key, network, seen, stats), (dprior, dkl), (dkey, sums)),
         ((key.stride(), dkey.stride(), strides, dkl.stride()),
          (heads, groups, dkl.shape[2], m, start, parts)),
-        {"C": flags_of_prior(key, network, mask), "num_warps": WARPS},
+        options_of(key, network, mask),
+        types,
     )  # fmt: skip
     return sums.sum(0)

@@ -4,7 +4,6 @@ Needs no Triton.
 """
 
 import math
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from torch import Tensor
@@ -84,14 +83,12 @@ class Settings(NamedTuple):
         return not self.normalized or (plain and (sums_to_zero or not self.with_kl))
 
 
-@lru_cache(512)
 def settings_of(numbers: tuple[float, ...]) -> Settings:
     """Settings from the numbers as which operators take them."""
     scale, rho, fixed_k, sigma, beta, alpha, *flags = numbers
     return Settings(scale, rho, fixed_k, sigma, beta, alpha, *map(bool, flags))
 
 
-@lru_cache(512)
 def numbers_of(settings: Settings) -> tuple[float, ...]:
     """The numbers of a call as kernels take them, with logarithms to base 2."""
     return (
