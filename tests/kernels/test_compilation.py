@@ -155,7 +155,9 @@ def test_products_of_float32_compile_with_fewer_digits(
 def test_large_heads_fit_the_shared_memory_of_small_gpus(
     kernel: str, size: int, dtype: torch.dtype, compile_kernel: Callable[..., dict[str, int]]
 ) -> None:
-    how = options_of(kernel, 64, 64, size, size, dtype.itemsize, "none", False, precision(dtype))
+    how = options_of(
+        kernel, None, 64, 64, size, size, dtype.itemsize, "none", False, precision(dtype)
+    )
     options = {**DEFAULT, **asdict(how["C"]), **UPWARD}
     short = "bf16" if dtype == torch.bfloat16 else "fp32"
     found = compile_kernel(*KERNELS[kernel], options, short, how["num_warps"], 0, 1)

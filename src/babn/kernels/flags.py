@@ -178,22 +178,23 @@ def _call_options(
     settings = settings_of(numbers)
     method, for_kernels = Method(settings, has_network, logits, is_positive), numbers_of(settings)
     return Options(
-        options_of("forward over heads" if is_positive else "forward", *sizes, method),
-        options_of("rows" if logits else "rows without logits", *sizes, method),
-        options_of("columns", *sizes),
+        options_of("forward over heads" if is_positive else "forward", method, *sizes),
+        options_of("rows" if logits else "rows without logits", method, *sizes),
+        options_of("columns", None, *sizes),
         for_kernels,
         (*for_kernels, math.lgamma(settings.alpha) - EULER - 1),
     )
 
 
 def options_of(
-    kernel: str, n: int, m: int, size: int, value_size: int, width: int, mask: MaskType,
-    has_bias: bool, products: Precision, method: Method | None = None,
+    kernel: str, method: Method | None, n: int, m: int, size: int, value_size: int, width: int,
+    mask: MaskType, has_bias: bool, products: Precision,
 ) -> dict[str, Any]:  # fmt: skip
     """Flags and compile options of a kernel; short texts get smaller tiles.
 
     Args:
         kernel: Its name in `TILES`.
+        method: What it computes, unless that makes no difference.
         n: Number of queries.
         m: Number of keys.
         size: Size of a head of queries and keys.
@@ -202,7 +203,6 @@ def options_of(
         mask: The kind of mask.
         has_bias: Whether there is a bias.
         products: How products of matrices are computed.
-        method: What it computes, unless that makes no difference.
     """
     largest, widest = TILES[kernel], block(max(size, value_size))
     parts = 2 if widest * width >= LARGE_HEAD else 1

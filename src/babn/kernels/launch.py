@@ -109,10 +109,6 @@ def token_by_token(x: Tensor, tokens: int | None = None, size: int | None = None
     return x.new_empty_strided((batch, heads, rows, width), strides)
 
 
-Argument: TypeAlias = Tensor | tuple[Tensor, ...]
-"""Arguments of kernels: tensors, and tuples of tensors as one argument."""
-
-
 Types: TypeAlias = tuple[torch.dtype, ...]
 """What determines the types of the tensors of a launch; empty if they must be looked up."""
 
@@ -129,21 +125,21 @@ class Launcher:
         self.compiled: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
 
     def __call__(
-        self, grid: tuple[int, int], tensors: tuple[Argument, ...], numbers: tuple[Any, ...],
+        self, grid: tuple[int, int], tensors: tuple[Any, ...], numbers: tuple[Any, ...],
         options: dict[str, Any], types: Types = (),
     ) -> None:  # fmt: skip
         """Launches the kernel.
 
         Args:
             grid: Numbers of programs.
-            tensors: The first arguments of the kernel.
+            tensors: The first arguments of the kernel: tensors, or tuples of tensors.
             numbers: The arguments after them.
             options: Constants and compile options.
             types: What determines the types of the tensors, which otherwise are looked up, in a
                 quarter of the time of a launch.
         """
         grouped = isinstance(tensors[0], tuple)
-        first: Any = tensors[0][0] if grouped else tensors[0]
+        first = tensors[0][0] if grouped else tensors[0]
         if torch.compiler.is_compiling() or not first.is_cuda:  # which is interpreted
             self.kernel[grid](*tensors, *numbers, **options)
             return
@@ -151,14 +147,11 @@ class Launcher:
         if index != torch._C._cuda_getDevice():  # which torch.cuda wraps in checks of CUDA
             with torch.cuda.device(index):
                 return self(grid, tensors, numbers, options, types)
-        addresses: Any
-        if grouped:
-            addresses = tuple([tuple(map(Tensor.data_ptr, group)) for group in tensors])
-            every = sum(addresses, ())
-        else:
-            addresses = every = tuple(map(Tensor.data_ptr, tensors))
+        groups = tensors if grouped else (tensors,)
+        addresses: Any = [tuple(map(Tensor.data_ptr, group)) for group in groups]
+        every = sum(addresses, ())
         aligned = reduce(or_, every) % 16 == 0 or tuple([each % 16 == 0 for each in every])
-        types = types or tuple(map(_DTYPE, sum(tensors, ()) if grouped else tensors))
+        types = types or tuple(map(_DTYPE, sum(groups, ())))
         kind = index, grid, types, aligned, numbers, *options.values()
         found = self.compiled.get(kind)
         if found is None:
@@ -168,7 +161,8 @@ class Launcher:
             self.remember(kind, (compiled[(*grid, 1)], constants))
             return
         run, constants = found
-        run(*addresses, *constants)  # Triton would look up each tensor's address again
+        # Triton would look up each tensor's address again.
+        run(*(addresses if grouped else every), *constants)
 
     def remember(self, kind: Any, found: tuple[Any, ...]) -> None:
         """Caches a compiled kernel, and drops the oldest one beyond the limit."""

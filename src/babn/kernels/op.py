@@ -18,14 +18,7 @@ from babn.kernels.backward import attend_backward_columns, attend_backward_rows
 from babn.kernels.flags import call_options
 from babn.kernels.forward import attend_forward
 from babn.kernels.heads import logits_over_heads, logits_over_heads_backward
-from babn.kernels.launch import (
-    Launcher,
-    Operator,
-    Types,
-    broadcast,
-    ceil_div,
-    token_by_token,
-)
+from babn.kernels.launch import Launcher, Operator, Types, broadcast, ceil_div, token_by_token
 from babn.kernels.prior import prior_of_keys, prior_of_keys_backward
 from babn.kernels.settings import ROWS_OF_A_PART, examples_at_a_time
 
@@ -284,7 +277,7 @@ class WeibullAttention(torch.autograd.Function):
         over_keys: tuple[Tensor, ...] = ()
         if dupward is not None and len(saved) > 11:
             h, weight = saved[11:]
-            flat, dupward = dupward.view(-1, len(weight)), None
+            flat, dupward = dupward.flatten(0, 2), None
             over_keys = (flat @ weight).view(h.shape), flat.t() @ h.flatten(0, 2), flat.sum(0)
         return dq, dk, dv, dupward, dmaps, dnetwork, None, dbias, None, None, *over_keys
 

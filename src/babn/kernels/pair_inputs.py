@@ -63,21 +63,11 @@ def attend(
         shared: What `pair_inputs` returned for the chain.
         request: What to compute.
     """
-    query, key, value = _operands(inputs)
     upward, maps, *over_keys = _shape_and_scale(step, shared)
     output, kl_rows = shared.attention(
-        query,
-        key,
-        value,
-        upward,
-        maps,
-        shared.networks[step],
-        inputs.mask,
-        inputs.bias,
-        shared.seeds[step],
-        (float(inputs.scale), *shared.numbers[1:]),
-        *over_keys,
-    )
+        *_operands(inputs), upward, maps, shared.networks[step], inputs.mask, inputs.bias,
+        shared.seeds[step], (float(inputs.scale), *shared.numbers[1:]), *over_keys,
+    )  # fmt: skip
     return output, kl_rows if request.with_kl else None
 
 
@@ -169,7 +159,7 @@ def _upward_path(
     top, mask, rank = method.top(softmax_weights(first), first.mask)
     if config.upward == "keys":
         of_sets = [x.transpose(1, 2) for x in of_sets]  # which interleaves shape and scale
-        states = upward_over_keys(top, mask, *each_step, len(maps))
+        states = upward_over_keys(top, mask, each_step[0], each_step[1], len(maps))
     elif mask is None or mask.shape[1] == 1:
         # Maps over heads do not mix pairs, so the states of masked pairs are never used.
         from babn.kernels.heads import upward_over_heads
@@ -309,8 +299,7 @@ def upward_over_keys(
     if not torch.compiler.is_compiling():
         return list(UpwardOverKeys.apply(top, mask, weights, biases, steps))
     states = [top]
-    for weight, bias in zip(
-        *(x.expand(steps, *x.shape[1:]) for x in (weights, biases)), strict=True
-    ):
+    maps = (x.expand(steps, *x.shape[1:]).unbind() for x in (weights, biases))
+    for weight, bias in zip(*maps, strict=True):
         states.append(masked_softplus(F.linear(states[-1], weight, bias), mask))
     return states[1:]
