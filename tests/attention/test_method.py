@@ -11,6 +11,7 @@ import torch
 from attention_cases import CONFIGS, make_method, make_scores, posterior_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from babn import BamConfig, BeliefConfig, McDropoutConfig, MethodConfig, SoftmaxConfig
 from babn.attention.method import AttentionMethod, ChainShape
@@ -210,6 +211,23 @@ def test_the_noise_of_a_block_depends_on_its_seed_alone(seeds, size):
     together = NoiseSource(seeds).noise(NORMAL, torch.empty(size * len(seeds), 3))
     alone = [NoiseSource([seed]).noise(NORMAL, torch.empty(size, 3)) for seed in seeds]
     assert torch.equal(together, torch.cat(alone))
+
+
+CPU = torch.device("cpu")
+
+
+def test_noise_of_compiled_models_is_uniform_and_depends_on_its_seed_alone():
+    like = torch.empty(3 * 4, 5, 50, 60)
+    both, alone = NoiseSource([7, 8, 7], CPU), NoiseSource([8], CPU)
+    first, second = both.hashed(like), both.hashed(like)
+    blocks = first.unflatten(0, (3, 4))
+    assert torch.equal(blocks[1], alone.hashed(like[:4])) and torch.equal(blocks[0], blocks[2])
+    for drawn in (blocks[:2], second):
+        assert stats.kstest(drawn.flatten()[::7].numpy(), "uniform").pvalue > 1e-3
+    count = blocks[0].numel()
+    for one, other in [(blocks[0], blocks[1]), (first, second), (first[..., 1:], first[..., :-1])]:
+        pair = torch.stack([one.flatten()[:count], other.flatten()[:count]])
+        assert abs(pair.corrcoef()[0, 1]) < 4 * pair.shape[1] ** -0.5
 
 
 def test_later_draws_differ_and_can_be_repeated():

@@ -1,6 +1,6 @@
 """`torch.compile` takes a converted model as one graph, and computes the same."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -63,6 +63,17 @@ def losses_by_weight(*settings: tuple[float, int]) -> tuple[list[float], list[in
     return losses, graphs
 
 
+def samples_by_seed(over: str, seeds: Sequence[int]) -> tuple[list[Tensor], list[int], Tensor]:
+    """Sampled logits by seed, how many graphs were compiled up to each, and those of eager mode."""
+    case = CASES["sdpa"]
+    model = case.with_key_noise(rho=0.5) if over == "keys" else case.converted(rho=0.5)
+    faster, batch, found, graphs = compiled(model), case.batch(), [], []
+    for seed in seeds:
+        found.append(babn.predict(faster, batch, 200, seed, memory=8.0).sample_logits)
+        graphs.append(counters["stats"]["unique_graphs"])
+    return found, graphs, babn.predict(model, batch, 200, 7, memory=8.0).sample_logits
+
+
 class Unflattens(nn.Module):
     """Calls a method of tensors that is written in Python."""
 
@@ -100,6 +111,19 @@ def test_another_weight_of_the_kl_does_not_compile_again(unchecked: Unchecked) -
     assert graphs == graphs[:1] * 4
     assert full - half == pytest.approx(half - none, rel=1e-3)
     assert other != full  # another sample
+
+
+@OVER
+def test_seeds_determine_samples_and_do_not_compile_again(over: str, unchecked: Unchecked) -> None:
+    (first, other, again), graphs, eager = unchecked(samples_by_seed, over, (0, 1, 0))
+
+    assert graphs == graphs[:1] * 3
+    assert torch.equal(first, again)
+    spread = eager.std(0).clamp(min=1e-4)
+    assert ((first - other).abs().mean(0) > spread / 2).all()
+    for drawn in (first, other):
+        assert ((drawn.mean(0) - eager.mean(0)).abs() < 0.5 * spread).all()
+        assert (drawn.std(0) / spread - 1).abs().max() < 0.4
 
 
 def test_a_module_may_call_methods_that_are_written_in_python(unchecked: Unchecked) -> None:

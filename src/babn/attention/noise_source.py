@@ -83,7 +83,7 @@ class NoiseSource(NoiseLike):
         self._generators: dict[torch.device, list[torch.Generator]] = {}
         self._words: Tensor | None = None
         if seeds is not None and device is not None:
-            # Seeds in two words, and a counter: tensors, so that others do not compile a model again.
+            # A seed in two words and a counter, as tensors: other seeds do not recompile a model.
             words = [[seed & WORD, seed >> 32 & WORD, 0] for seed in seeds]
             self._words = torch.tensor(words, device=device).t()
 

@@ -120,8 +120,7 @@ def key_inputs(
     nets = cast(Iterable[KeyNetwork], method.prior_nets) if request.with_kl else ()
     for inner, outer in ((net.inner, net.outer) for net in nets):
         networks += outer.bias, inner.bias, outer.weight, inner.weight
-    size = batch, heads, keys = _size(first)
-    uniform = None
+    size, uniform = _size(first), None
     if type(noise_source) is NoiseSource:
         uniform = _uniform_of_calls(noise_source, len(sets), size, first.query.device).unbind()
     return KeyInputs(
