@@ -1,6 +1,6 @@
 """Attention to the regions of an image."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def attention_on_image(
     ratio = picture.shape[0] / picture.shape[1]
     inches = figure_size(size, SINGLE, lambda width: ratio * width / 2 + AROUND)
     figure = Figure(figsize=inches, layout="compressed")
-    panels = figure.subplots(1, 2)
+    panels = list(figure.subplots(1, 2))
     found = draw_regions(panels, picture, places, weights, not isinstance(boxes, tuple))
     for panel, shading in zip(panels, found, strict=True):
         panel.set_axis_off()
@@ -96,7 +96,7 @@ def _weights(
 
 
 def draw_regions(
-    panels: Iterable[Axes],
+    panels: Sequence[Axes],
     picture: Float[np.ndarray, "height width 3"],
     places: Int[np.ndarray, "region 4"],
     weights: tuple[Float[np.ndarray, "region"], Float[np.ndarray, "region"]],
