@@ -123,7 +123,7 @@ def sampled(model: nn.Module, parts: list[Data], samples: int, **how: Any) -> Te
     found = []
     for batch in parts:
         with half_precision(batch["labels"]):
-            each = babn.predict(model, batch, samples, memory=MEMORY, **how)
+            each = babn.predict(model, batch, samples, antithetic=False, memory=MEMORY, **how)
         found.append(each.sample_logits.float().cpu())
     return torch.cat(found, 1)
 

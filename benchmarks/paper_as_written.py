@@ -220,7 +220,7 @@ def samples_of(model: nn.Module, parts: list[Data]) -> Tensor:
     found = []
     for batch in parts:
         with half_precision(batch["labels"]):
-            each = babn.predict(model, batch, SAMPLES, memory=noise_table.MEMORY)
+            each = babn.predict(model, batch, SAMPLES, antithetic=False, memory=noise_table.MEMORY)
         found.append(each.sample_logits.float().cpu())
     return torch.cat(found, 1)
 

@@ -230,6 +230,29 @@ def test_noise_of_compiled_models_is_uniform_and_depends_on_its_seed_alone():
         assert abs(pair.corrcoef()[0, 1]) < 4 * pair.shape[1] ** -0.5
 
 
+@pytest.mark.parametrize("name", ["weibull", "lognormal"])
+def test_mirrored_blocks_have_the_opposite_quantiles(name):
+    like, noise = torch.empty(6, 4), noise_for(name, "exact")
+    drawn = NoiseSource([5, 5, 6], CPU, mirrored=[False, True, False])
+    first, mirror, other = drawn.uniform(like).chunk(3)
+    torch.testing.assert_close(first + mirror, torch.ones(2, 4))
+    assert (first - other).abs().min() > 1e-6
+    again = NoiseSource([5], CPU, mirrored=[True])  # alone, as if samples took turns
+    assert torch.equal(again.uniform(like[:2]), mirror)
+    torch.testing.assert_close(again.noise(noise, like[:2]), noise.from_uniform(again_of(5, like)))
+
+
+def again_of(seed, like):
+    source = NoiseSource([seed], CPU, mirrored=[True])
+    source.uniform(like[:2])
+    return source.uniform(like[:2])
+
+
+def test_seeds_of_mirrored_blocks_differ_for_kernels_without_mirrors():
+    source = NoiseSource([5, 5], CPU, mirrored=[False, True])
+    assert all(len(each.unique()) == 2 for each in source.draw_seeds(CPU, 3))
+
+
 def test_later_draws_differ_and_can_be_repeated():
     like = torch.empty(2, 3)
     first, again = NoiseSource([1, 2]), NoiseSource([1, 2])

@@ -22,7 +22,6 @@ def flags(model: nn.Module) -> list[bool]:
 
 
 def samples_of(model: nn.Module, batch: Any, samples: int = 6, **settings: Any) -> Tensor:
-    """Single draws, which do not depend on each other."""
     return babn.predict(model, batch, samples, **settings).sample_logits
 
 
@@ -84,6 +83,22 @@ def test_memory_decides_how_many_samples_share_a_pass() -> None:
     pairs = 2 * 4 * 4 * 7 * 7  # layers, rows, heads, queries, keys
     samples_of(model, words(), samples=8, memory=3.5 * pairs * 48 / 2**30)
     assert rows == [4, 12, 12, 4]
+
+
+@pytest.mark.parametrize("config", [babn.BeliefConfig(rho=20.0), babn.BamConfig(k=20.0)])
+def test_mirrored_samples_reduce_the_error_of_means(config: babn.MethodConfig) -> None:
+    """And leave the spread of the samples as it is."""
+    model, batch = converted(config), words()
+
+    def means(antithetic: bool) -> Tensor:
+        drawn = [babn.predict(model, batch, 4, seed, antithetic=antithetic) for seed in range(30)]
+        spread.append(torch.cat([each.sample_probs for each in drawn]).std(0).mean())
+        return torch.stack([each.probs for each in drawn])
+
+    spread: list[Tensor] = []
+    errors = [means(antithetic).var(0).mean() for antithetic in (True, False)]
+    assert errors[0] < 0.6 * errors[1]
+    assert 0.7 < spread[0] / spread[1] < 1.4  # whose estimates have heavy tails
 
 
 def test_more_samples_begin_with_the_fewer() -> None:

@@ -68,7 +68,9 @@ class NoiseSource(NoiseLike):
 
     Args:
         seeds: One seed per block; `None` for the global generator.
-        device: Device of the compiled models; without one they cannot use the seeds.
+        device: Device of the model, if it may be compiled or if blocks are mirrored.
+        mirrored: For each block, whether its numbers are one minus the uniform numbers of its seed;
+            by default none are.
 
     Example:
         >>> first, second = (NoiseSource([5]).uniform(torch.zeros(1, 3)) for _ in range(2))
@@ -77,19 +79,27 @@ class NoiseSource(NoiseLike):
     """
 
     def __init__(
-        self, seeds: Sequence[int] | None = None, device: torch.device | None = None
+        self,
+        seeds: Sequence[int] | None = None,
+        device: torch.device | None = None,
+        mirrored: Sequence[bool] = (),
     ) -> None:
         self.seeds: Sequence[int] | None = seeds
+        self._has_mirrors = len(mirrored) > 0
         self._generators: dict[torch.device, list[torch.Generator]] = {}
         self._words: Tensor | None = None
         if seeds is not None and device is not None:
-            # A seed in two words and a counter, as tensors: other seeds do not recompile a model.
-            words = [[seed & WORD, seed >> 32 & WORD, 0] for seed in seeds]
+            # Seeds in two words, mirrors and a counter: tensors, since numbers recompile a model.
+            flags = mirrored or [False] * len(seeds)
+            words = [
+                [seed & WORD, seed >> 32 & WORD, flag, 0]
+                for seed, flag in zip(seeds, flags, strict=True)
+            ]
             self._words = torch.tensor(words, device=device).t()
 
     def noise(self, noise: Noise, like: Floats, queries: int | None = None) -> Floats:
         """Standard noise with the shape of `like`."""
-        if self._is_traced:
+        if self._is_traced or self._has_mirrors:
             return super().noise(noise, like, queries)
         return noise.sample(like, self._on(like.device))
 
@@ -98,18 +108,27 @@ class NoiseSource(NoiseLike):
         if self.seeds is None:  # compilers have a kernel for this, and copies around `uniform_`
             return torch.rand_like(like, memory_format=torch.contiguous_format)
         if self._is_traced:
-            return self.hashed(like)
-        return filled(like, self._on(like.device), lambda x, g: x.uniform_(generator=g))
+            return self._mirrored(self.hashed(like))
+        return self._mirrored(
+            filled(like, self._on(like.device), lambda x, g: x.uniform_(generator=g))
+        )
+
+    def _mirrored(self, u: Floats) -> Floats:
+        if not self._has_mirrors:
+            return u
+        assert self._words is not None
+        flags = self._words[2].bool().to(u.device).repeat_interleave(len(u) // len(self._words[2]))
+        return torch.where(flags.view(-1, *[1] * (u.ndim - 1)), 1 - u, u)
 
     def hashed(self, like: Floats) -> Floats:
         """Uniform numbers between 0 and 1 with the shape of `like`, without generators."""
         assert self._words is not None
-        self._words[2] += 1
-        words = self._words.to(like.device)[:, :, None, None]
-        rows, keys = math.prod(like.shape[:-1]) // words.shape[1], like.shape[-1]
+        self._words[3] += 1
+        low, high, _, count = self._words.to(like.device)[:, :, None, None].unbind()
+        rows, keys = math.prod(like.shape[:-1]) // len(low), like.shape[-1]
         row = torch.arange(rows, device=like.device)[:, None]
         column = torch.arange(keys, device=like.device)
-        return uniform((*words.unbind(), row), column).view(like.shape).to(like.dtype)
+        return uniform((low, high, count, row), column).view(like.shape).to(like.dtype)
 
     def draw_seeds(self, device: torch.device, calls: int) -> Sequence[Int[Tensor, " block"]]:
         """For each call one seed per block, for kernels that generate their noise themselves."""
@@ -117,13 +136,16 @@ class NoiseSource(NoiseLike):
         # at a multiple of 16 bytes.
         if self._is_traced:
             assert self._words is not None
-            self._words[2] += 1
+            self._words[3] += 1
             call = torch.arange(2 * calls, device=device)[:, None]
             words = [hashed(each, (*self._words.to(device), call)) for each in STREAMS]
             return ((words[0] << 30) ^ words[1])[::2].unbind()
         generators: Sequence[torch.Generator | None] = self._on(device) or [None]
         drawn = [torch.randint(2**62, (calls, 2), generator=g, device=device) for g in generators]
-        return torch.stack(drawn, 2)[:, 0].unbind()
+        found = torch.stack(drawn, 2)
+        if self._words is not None:
+            found += self._words[2].to(device)  # these kernels have no mirrors, but other noise
+        return found[:, 0].unbind()
 
     @property
     def _is_traced(self) -> bool:

@@ -36,6 +36,7 @@ def predict(
     tokenizer: Any = None,
     batch_size: int = 32,
     dropout: bool = False,
+    antithetic: bool = True,
     memory: float | None = None,
     output: Callable[[Any], Tensor] | None = None,
     progress: bool = True,
@@ -56,6 +57,9 @@ def predict(
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.
         dropout: Whether dropout is on as well, as in Monte Carlo dropout.
+        antithetic: Whether every second sample mirrors the noise of the one before it, which
+            reduces the error of means over samples; otherwise samples are independent. Has no
+            effect without a seed, and with kernels for noise over pairs.
         memory: Gigabytes that attention may take in one pass; by default half of the free memory of
             a GPU, and 1 on a CPU.
         output: Extracts the logits from the model's output; by default `.logits`, the output itself
@@ -69,7 +73,7 @@ def predict(
     parts = []
     for number, batch in enumerate(batches.shown("predicting", progress)):
         own = fold_in(seed, number) if number and seed is not None else seed
-        sampler = _Sampler(model, batch, output or find_logits, own)
+        sampler = _Sampler(model, batch, output or find_logits, own, antithetic)
         parts.append(sampler.prediction(samples, dropout, memory))
     found = batches.in_order(Prediction.cat(parts))
     if found.activation == "identity":
@@ -103,9 +107,14 @@ class _Sampler:
     """Runs a model on a batch repeated once for each sample."""
 
     def __init__(
-        self, model: nn.Module, batch: Any, output: Callable[[Any], Tensor], seed: int | None
+        self,
+        model: nn.Module,
+        batch: Any,
+        output: Callable[[Any], Tensor],
+        seed: int | None,
+        antithetic: bool,
     ) -> None:
-        self.model, self.output, self.seed = model, output, seed
+        self.model, self.output, self.seed, self.antithetic = model, output, seed, antithetic
         self.args, self.kwargs = arguments(batch)
         values = (*self.args, *self.kwargs.values())
         self.tensors = [x for x in values if isinstance(x, Tensor) and x.ndim]
@@ -129,11 +138,10 @@ class _Sampler:
     def draw(self, part: range) -> Tensor:
         """Logits of the samples in `part`."""
         count = len(part)
-        seeds = None if self.seed is None else [fold_in(self.seed, i) for i in part]
         taken: list[int] = []
         args = [repeat(x, count, self.rows) for x in self.args]
         kwargs = {name: repeat(x, count, self.rows) for name, x in self.kwargs.items()}
-        noise = NoiseSource(seeds, device_of(self.model))
+        noise = self.noise(part)
         with overriding(self.model, mode="sample", memory=taken, noise_source=noise):
             logits = self.output(self.model(*args, **kwargs))
         self.bytes = max(sum(taken) // count, 1)
@@ -143,6 +151,16 @@ class _Sampler:
                 f"{self.rows}. Pass output= to take a tensor with one row for each example."
             )
         return logits.unflatten(0, (count, -1))
+
+    def noise(self, part: range) -> NoiseSource:
+        """The noise of the samples in `part`, which does not depend on the others."""
+        if self.seed is None:
+            return NoiseSource()
+        device = device_of(self.model)
+        if not self.antithetic:
+            return NoiseSource([fold_in(self.seed, i) for i in part], device)
+        seeds = [fold_in(self.seed, i // 2) for i in part]
+        return NoiseSource(seeds, device, mirrored=[i % 2 == 1 for i in part])
 
     def is_small(self, samples: int) -> bool:
         """Whether all samples fit into one pass, without measuring the memory of one of them."""

@@ -152,7 +152,13 @@ class Victim:
         if self.plan.threat == "average":
             memory = MEMORY if self.task_model.device.type == "cuda" else None
             return babn.predict(
-                model, batch, self.plan.samples, seeds[0], memory=memory, output=task.output
+                model,
+                batch,
+                self.plan.samples,
+                seeds[0],
+                antithetic=False,
+                memory=memory,
+                output=task.output,
             )
         mode = "sample" if self.plan.threat == "sample" else "mean"
         with evaluating(model), overriding(model, mode=mode, noise_source=NoiseSource(seeds)):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -73,7 +73,9 @@ probs = babn.predict(model, batch).probs"""
         samples = self.samples if get_noise_level(model) else 1
 
         def predicted(batches: Batches) -> Prediction:
-            return predict(model, batches, samples, memory=memory, progress=False).to("cpu")
+            # Independent samples, as those of MC dropout.
+            settings: Any = {"antithetic": False, "memory": memory, "progress": False}
+            return predict(model, batches, samples, **settings).to("cpu")
 
         if self.temperature and not self.tuned:
             set_temperature(model, fit_temperature(predicted(data), labels_of(data)))

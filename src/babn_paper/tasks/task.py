@@ -256,6 +256,7 @@ class Task(ABC, Generic[Example]):
             predictor.samples,
             fold_in(predictor.seed, number),
             dropout=predictor.mode == "dropout",
+            antithetic=False,  # as in the paper, whose t-test is for independent samples
             memory=MEMORY if on_gpu else None,
             output=self.output,
         ).sample_logits
