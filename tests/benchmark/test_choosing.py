@@ -139,6 +139,7 @@ def test_without_results_there_is_no_page(tmp_path: Path) -> None:
     assert list(choosing_page.pages(choosing_page.files(tmp_path))) == []
 
 
+@pytest.mark.thorough
 def test_committed_page_is_what_its_script_writes() -> None:
     for page, text in choosing_page.pages():
         assert (write_pages.ROOT / page).read_text() == text

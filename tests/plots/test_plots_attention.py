@@ -129,7 +129,10 @@ def test_labels_of_long_inputs_are_thinned(length: int, width: float) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(("queries", "keys"), [(6, 100), (100, 6), (1, 1)])
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [*(pytest.param(*size, marks=pytest.mark.thorough) for size in [(6, 100), (100, 6)]), (1, 1)],
+)
 def test_maps_far_from_square_keep_room_for_their_labels(
     queries: int, keys: int, width: float
 ) -> None:

@@ -211,6 +211,7 @@ def softmax(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_a_run_without_noise_is_converted_into_another(softmax: Path, tmp_path: Path) -> None:
     assert "with --out" in invoke("tune-noise", str(softmax), code=2)
     new = tmp_path / "noisy"
