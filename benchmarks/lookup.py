@@ -167,7 +167,7 @@ def measure(model: nn.Module, seen: Sequences) -> dict[str, float]:
     candidates = seen.candidates[:, None].expand_as(weights)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BabnWarning)  # untrained models have hardly any noise
-        found = babn.predict(model, seen.inputs, samples=SAMPLES, seed=0)
+        found = babn.predict(model, seen.inputs, samples=SAMPLES, seed=0, antithetic=False)
     predicted = found.probs.argmax(-1, keepdim=True) + 1
     return {
         "heads": heads,

@@ -36,7 +36,7 @@ class Inputs:
 
     $$\Phi = \mathrm{softcap}(\text{scale}\cdot Q K^T) + \text{bias}$$
 
-    Not to be changed. A frozen class would take several times as long to construct in each call.
+    Treat it as immutable: a frozen dataclass would take several times as long to construct.
 
     Args:
         query: Queries.

@@ -46,7 +46,7 @@ LARGEST_K = 1e4
 
 @dataclass(frozen=True)
 class KeyKL:
-    """The numbers of a call that its KL is computed from, some for each key.
+    """What the KL of a call is computed from: some numbers for each key.
 
     Args:
         numbers: Scales and locations of the posterior, and logits of the prior's shapes.

@@ -114,6 +114,7 @@ class NoiseSource(NoiseLike):
         )
 
     def _mirrored(self, u: Floats) -> Floats:
+        """One minus the numbers of mirrored blocks."""
         if not self._has_mirrors:
             return u
         assert self._words is not None

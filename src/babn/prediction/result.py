@@ -175,7 +175,8 @@ class Prediction:
         The paper's measure of certainty. It tests whether the *means* of the two classes differ, so
         it falls as samples are added, however often they disagree: with 20 samples most inputs are
         "certain" (below 0.05). `disagreement` and `interval` do not depend on the number of
-        samples. NaN for one class or one sample.
+        samples. The test assumes independent samples, which `babn.predict` draws with
+        `antithetic=False`. NaN for one class or one sample.
         """
         if self.probs.shape[-1] < 2:
             return torch.full_like(self.entropy, torch.nan)
