@@ -52,10 +52,10 @@ class Kernel(torch.autograd.Function):
         """The output of each example, query and head."""
         from babn.kernels.key_attention import attend
 
+        ctx.options = options_of(q, k, causal)
         bias = (log_e / math.log(2)).squeeze(2)
-        out, lse = attend(q, k, v, bias, DIM**-0.5, causal)
+        out, lse = attend(q, k, v, bias, DIM**-0.5, ctx.options["forward"])
         ctx.save_for_backward(q, k, v, bias, out, lse)
-        ctx.causal = causal
         return out
 
     @staticmethod
@@ -64,9 +64,18 @@ class Kernel(torch.autograd.Function):
         from babn.kernels.key_attention import attend_backward
 
         dq, dk, dv, dbias = attend_backward(
-            *ctx.saved_tensors, dout.contiguous(), DIM**-0.5, ctx.causal
+            *ctx.saved_tensors, dout.contiguous(), DIM**-0.5, ctx.options
         )
         return dq, dk, dv, dbias.unsqueeze(2), None
+
+
+def options_of(q: Tensor, k: Tensor, causal: bool = False) -> dict[str, dict[str, Any]]:
+    """Options of the kernels by name."""
+    from babn.kernels import key_attention
+    from babn.kernels.launch import float32_products
+
+    sizes = q.shape[2], k.shape[2], DIM, q.element_size(), causal, float32_products()
+    return {name: key_attention.options_of(name, *sizes) for name in key_attention.KERNELS}
 
 
 def by_kernel(inputs: Inputs, log_e: Tensor) -> Tensor:
@@ -116,15 +125,13 @@ def tune(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
 
 
 def kernel_time(inputs: Inputs, log_e: Tensor, name: str) -> float:
-    """Microseconds of the launches of one kernel."""
+    """Microseconds of the launches of one kernel, and for the backward pass of all of them."""
     from babn.kernels import key_attention
-    from babn.kernels.launch import float32_products
 
     with torch.no_grad():
         bias = (log_e / math.log(2)).squeeze(2)
         q, k = inputs.query, inputs.key
-        sizes = q.shape[2], k.shape[2], DIM, q.element_size(), False, float32_products()
-        options = {name: key_attention.options_of(name, *sizes) for name in key_attention.TILES}
+        options = options_of(q, k)
         arguments, scale = (q, k, inputs.value, bias), DIM**-0.5
         out, lse = key_attention.attend(*arguments, scale, options["forward"])
         if name == "forward":

@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,10 +13,9 @@ import torch
 from typer.testing import CliRunner
 
 import babn
-from babn.benchmark import results, steps, suite
+from babn.benchmark import results, suite
 from babn.benchmark.results import Cost, Row, Size
 from babn.benchmark.steps import (
-    Recorded,
     generation,
     make_batch,
     make_model,
@@ -61,27 +59,10 @@ def test_a_training_step_changes_all_parameters_of_the_method() -> None:
     assert set(before) - set(changed) <= {n for n in before if n.endswith("outer.bias")}
 
 
-def test_a_recorded_step_is_taken_as_it_is_until_it_is_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done: list[str] = []
-
-    class Recorder:
-        def __call__(self, call: Callable[[], None]) -> tuple[None, Callable[[], None]]:
-            return None, lambda: done.append("replayed")
-
-    monkeypatch.setattr(steps, "CudaRecorder", Recorder)
-    monkeypatch.setattr(steps, "own_stream", lambda device: nullcontext())
-    step = Recorded(lambda: done.append("taken"), CPU)
-    for _ in range(4):
-        step()
-    assert done == ["taken", "taken", "replayed", "replayed"]
-
-
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # torch.compile warns
 @pytest.mark.parametrize("method", [None, babn.BeliefConfig.pairs(upward="heads")])
-def test_a_recorded_step_trains(method: babn.MethodConfig | None) -> None:
+def test_a_step_of_cuda_graphs_trains(method: babn.MethodConfig | None) -> None:
     device = torch.device("cuda")
     model = make_model(TINY, method, device)
     step = training_step(model, make_batch(TINY, device), form="graphs")

@@ -75,6 +75,28 @@ def test_memory_changes_passes_and_not_samples(memory: float) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+def test_outputs_may_be_overwritten_by_the_next_pass() -> None:
+    """As those of CUDA graphs are."""
+    model, buffer = converted(), torch.empty(4, 3)
+    expected = samples_of(model, words(), samples=3)
+    found = samples_of(
+        model, words(), 3, memory=0.0, output=lambda output: buffer.copy_(output.logits)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns
+def test_compiled_models_with_cuda_graphs_draw_the_same_samples() -> None:
+    device = torch.device("cuda")
+    model, batch = converted().to(device), {name: x.to(device) for name, x in words().items()}
+    expected = samples_of(model, batch, samples=5)
+    compiled = torch.compile(model, mode="reduce-overhead")
+    for _ in range(4):
+        found = samples_of(compiled, batch, samples=5, memory=0.0)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
 def test_memory_decides_how_many_samples_share_a_pass() -> None:
     model, rows = converted(), []
     model.register_forward_pre_hook(

@@ -9,8 +9,9 @@ Task = Literal["train", "mean", "sample", "generate"]
 """A training step, a forward pass at the posterior mean, samples, or generation."""
 
 Form = Literal["eager", "compiled", "graphs", "pass", "batched"]
-"""How a model runs: eagerly, compiled, or compiled and captured as a CUDA graph, which saves
-kernel launches; or on one text, in one pass at the posterior mean or as a batch of samples."""
+"""How a model runs: eagerly, by `torch.compile`, or by `torch.compile` in the mode
+`reduce-overhead`, which captures CUDA graphs to save launches; or on one text, in one pass at the
+posterior mean or as a batch of samples."""
 
 FORMS: tuple[Form, ...] = ("eager", "compiled", "graphs")
 

@@ -13,7 +13,6 @@ import babn
 from babn.attention.method import MethodConfig
 from babn.benchmark.results import Form, Size
 from babn.benchmark.timing import Step
-from babn.cuda_graphs import CudaRecorder, own_stream
 from babn.errors import BabnWarning
 
 
@@ -85,43 +84,18 @@ def half_precision(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
-class Recorded:
-    """A step that is captured on its third call, and replayed from then on.
-
-    The first calls compile it and autotune kernels, which cannot be captured.
-    """
-
-    def __init__(self, step: Step, device: torch.device) -> None:
-        self.step, self.device = step, device
-        self.calls = 0
-        self.replay: Step | None = None
-
-    def __call__(self) -> None:
-        """Runs the step."""
-        if self.replay is None:
-            with own_stream(self.device):
-                if self.calls < 2:
-                    self.calls += 1
-                    return self.step()
-                _, self.replay = CudaRecorder()(self.step)
-        return self.replay()
-
-
 def compiled(model: nn.Module, form: Form) -> Callable[..., Any]:
     """The model, compiled if the form requires it."""
-    return torch.compile(model, dynamic=False) if form in ("compiled", "graphs") else model
-
-
-def captured(step: Step, form: Form, device: torch.device) -> Step:
-    """The step, captured if the form requires it."""
-    return Recorded(step, device) if form == "graphs" else step
+    if form not in ("compiled", "graphs"):
+        return model
+    mode = "reduce-overhead" if form == "graphs" else None
+    return torch.compile(model, dynamic=False, mode=mode)
 
 
 def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
     """A training step with optimiser."""
     model.train()
-    recorded = form == "graphs"
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=recorded)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     run = compiled(model, form)
     device = batch["input_ids"].device
 
@@ -132,7 +106,7 @@ def training_step(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Ste
         optimizer.step()
         optimizer.zero_grad()
 
-    return captured(step, form, device)
+    return step
 
 
 def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
@@ -146,7 +120,7 @@ def inference(model: nn.Module, batch: dict[str, Tensor], form: Form) -> Step:
         with torch.no_grad(), half_precision(device):
             run(**inputs)
 
-    return captured(step, form, device)
+    return step
 
 
 def sampled(model: nn.Module, batch: dict[str, Tensor], samples: int, form: Form) -> Step:

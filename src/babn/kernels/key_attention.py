@@ -36,8 +36,18 @@ from babn.kernels.launch import (
 )
 from babn.kernels.tiles import LOWEST, at_head, load_rows, store_rows, tile_and_plane
 
-TILES = {"forward": (128, 64, 4), "queries": (128, 64, 4), "keys": (64, 64, 4)}
-"""Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others."""
+TILES = {
+    "forward": (128, 64, 4),
+    "queries": (128, 64, 4),
+    "keys": (64, 64, 4),
+    "whole": (64, 128, 8),
+}
+"""Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others.
+
+`whole` is that of `keys` where it has all keys.
+"""
+
+KERNELS = "forward", "queries", "keys"
 
 
 @triton.jit
@@ -91,12 +101,16 @@ def attend_forward(
 
 @triton.jit
 def attend_backward_keys(
-    Q, K, V, BIAS, LSE, DELTA, DOUT, DK, DV, DBIAS, q_batch, q_head, q_row, k_batch, k_head, k_row,
-    v_batch, v_head, v_row, heads, groups, n, m, scale, slope,
+    Q, K, V, BIAS, LSE, DELTA, DOUT, DQ, DK, DV, DBIAS, q_batch, q_head, q_row,
+    k_batch, k_head, k_row, v_batch, v_head, v_row, heads, groups, n, m, scale, slope,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a block of keys with their values and log factors, over all their queries."""
+    """Gradients of a block of keys with their values and log factors, over all their queries.
+
+    A block with all keys also computes the gradients of queries.
+    """
     scale, slope = tl.cast(scale, tl.float32), tl.cast(slope, tl.float32)
     key_heads = heads // groups
     tile, key_plane = tile_and_plane(m, BLOCK_N)
@@ -127,11 +141,18 @@ def attend_backward_keys(
                 p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
             dout = load_rows(DOUTH, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, BLOCK_D, EVEN_M)
             dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
-            delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
             dp = tl.dot(v, tl.trans(dout), input_precision=PRECISION)
+            if IS_WHOLE:
+                delta = tl.sum(p * dp, 0)
+            else:
+                delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
             ds = p * (dp - delta[None, :])
             dbias += tl.sum(ds, 1)
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
+            if IS_WHOLE:
+                dq = slope * tl.dot(tl.trans(ds.to(k.dtype)), k, input_precision=PRECISION)
+                DQH = _token_by_token(DQ, batch, head, heads, n, HEAD_DIM)
+                store_rows(DQH, rows, columns, heads * HEAD_DIM, n, dq, HEAD_DIM, EVEN_M)
         tl.store(DBIAS + plane * m + keys, dbias, mask=keys < m)
     DK = _token_by_token(DK, batch, key_head, key_heads, m, HEAD_DIM)
     DV = _token_by_token(DV, batch, key_head, key_heads, m, HEAD_DIM)
@@ -193,7 +214,7 @@ def options_of(
     """Constants and compile options of a kernel; large heads and short texts get smaller tiles.
 
     Args:
-        name: Its name in `TILES`.
+        name: Its name in `KERNELS`.
         n: Number of queries.
         m: Number of keys.
         size: Size of a head.
@@ -201,8 +222,9 @@ def options_of(
         causal: Whether a query sees only keys up to its own index.
         products: How products of float32 matrices are computed.
     """
-    queries, keys, warps = TILES[name]
     parts = max(1, block(size) * width // 128)
+    whole = name == "keys" and m <= TILES["whole"][1] // parts
+    queries, keys, warps = TILES["whole" if whole else name]
     rows, columns = (
         max(16, each // parts if count >= each // parts else block(count))
         for each, count in ((queries, n), (keys, m))
@@ -216,8 +238,9 @@ def options_of(
         "PRECISION": products,
         "BLOCK_M": rows,
         "BLOCK_N": columns,
-        "num_warps": warps,
+        "num_warps": warps if columns * parts > 64 else 4,
         "num_stages": 3,
+        **({"IS_WHOLE": whole} if name == "keys" else {}),
     }
 
 
@@ -228,7 +251,7 @@ def call_options(
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Those of all kernels of a call, by one look-up; arguments are those of `options_of`."""
     draw = key_draw.options_of(m, size, width, parameters, masked, noise, products)
-    named = {name: options_of(name, n, m, size, width, causal, products) for name in TILES}
+    named = {name: options_of(name, n, m, size, width, causal, products) for name in KERNELS}
     return {"draw": draw, **named}
 
 
@@ -267,27 +290,31 @@ def attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of queries, keys, values, and natural log factors.
 
-    The output and its gradient are contiguous, as `attend` returns the output.
+    The output and its gradient are contiguous, as `attend` returns the output. If there are several
+    blocks of keys, the gradients of queries take a kernel of their own.
     """
     batch, heads, n, _ = q.shape
     _, key_heads, m, _ = k.shape
-    delta, dbias = torch.empty_like(lse), torch.empty_like(bias)
+    dbias = torch.empty_like(bias)
     dq, dk, dv = token_by_token(q), token_by_token(k), token_by_token(v)
     numbers = (
         *_strides(q, k, v), heads, heads // key_heads, n, m, scale / math.log(2), scale,
     )  # fmt: skip
-    launch_queries(
-        (ceil_div(n, options["queries"]["BLOCK_M"]) * batch * heads, 1),
-        (q, k, v, bias, lse, out, dout, dq, delta),
-        numbers,
-        options["queries"],
-        types,
-    )
+    how, delta = options["keys"], lse
+    if not how["IS_WHOLE"]:
+        delta = torch.empty_like(lse)
+        launch_queries(
+            (ceil_div(n, options["queries"]["BLOCK_M"]) * batch * heads, 1),
+            (q, k, v, bias, lse, out, dout, dq, delta),
+            numbers,
+            options["queries"],
+            types,
+        )
     launch_keys(
-        (ceil_div(m, options["keys"]["BLOCK_N"]) * batch * key_heads, 1),
-        (q, k, v, bias, lse, delta, dout, dk, dv, dbias),
+        (ceil_div(m, how["BLOCK_N"]) * batch * key_heads, 1),
+        (q, k, v, bias, lse, delta, dout, dq, dk, dv, dbias),
         numbers,
-        options["keys"],
+        how,
         types,
     )
     return dq, dk, dv, dbias

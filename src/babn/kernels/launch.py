@@ -161,8 +161,9 @@ class Launcher:
             self.remember(kind, (compiled[(*grid, 1)], constants))
             return
         run, constants = found
-        # Triton would look up each tensor's address again.
-        run(*(addresses if grouped else every), *constants)
+        # Triton would look up the stream, and each tensor's address again.
+        stream = torch._C._cuda_getCurrentRawStream(index)
+        run(*(addresses if grouped else every), *constants, stream=stream)
 
     def remember(self, kind: Any, found: tuple[Any, ...]) -> None:
         """Caches a compiled kernel, and drops the oldest one beyond the limit."""

@@ -127,13 +127,17 @@ class _Sampler:
         """All samples, in one or a few forward passes."""
         followed = self.seed if dropout else None
         with torch.no_grad(), evaluating(self.model, dropout), following_seed(followed, self.model):
-            first = samples if memory is None and self.is_small(samples) else 1
-            logits = [self.draw(range(first))]
+            done = samples if memory is None and self.is_small(samples) else 1
+            drawn = self.draw(range(done))
+            # Outputs of CUDA graphs are overwritten by the next pass.
+            logits = drawn.new_empty(samples, *drawn.shape[1:])
+            logits[:done] = drawn
             budget = _free_memory(self.model) if memory is None else memory * 2**30
             step = int(min(max(budget / self.bytes, 1), 10**6))
-            for start in range(first, samples, step):
-                logits.append(self.draw(range(samples)[start : start + step]))
-        return Prediction(torch.cat(logits), _activation(self.model, logits[0]))
+            for start in range(done, samples, step):
+                part = range(samples)[start : start + step]
+                logits[start : part.stop] = self.draw(part)
+        return Prediction(logits, _activation(self.model, logits))
 
     def draw(self, part: range) -> Tensor:
         """Logits of the samples in `part`."""
