@@ -241,12 +241,17 @@ def labels(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> list[str]:
 
 
 def failed_methods(found: Mapping[Cell, list[Run]], chosen: Sequence[str]) -> set[str]:
-    """Methods that have learnt next to nothing, which can be calibrated all the same."""
+    """Methods that have learnt next to nothing, which can be calibrated all the same.
+
+    One of two classes is often right, but a model that always predicts it has the same accuracy
+    with every seed.
+    """
     failed = set()
     for runs in found.values():
         each = {m: values(runs, m, "accuracy") for m in chosen}
         means = {m: statistics.fmean(own.values()) for m, own in each.items() if own}
         failed |= {m for m, mean in means.items() if mean <= FAILED * max(means.values())}
+        failed |= {m for m, own in each.items() if len(own) > 2 and len({*own.values()}) == 1}
     return failed
 
 

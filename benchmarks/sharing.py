@@ -61,6 +61,11 @@ def claim(path: Path) -> bool:
 class SharedModels(Models):
     """Models in a folder of weights; each is trained by one process, for which others wait."""
 
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        """Processes that share a folder also share a GPU, and slow each other down."""
+        return self.folder is None
+
     def get(self, variant: Variant, seed: int) -> nn.Module:
         """A new copy of the trained model, in evaluation mode."""
         path = self._path(variant, seed)

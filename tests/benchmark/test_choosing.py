@@ -173,6 +173,22 @@ def test_ranks_are_means_over_cells_of_means_over_seeds() -> None:
     assert ranks == {names[0]: (1 + 2.5) / 2, names[1]: (2 + 1) / 2, names[2]: (3 + 2.5) / 2}
 
 
+def test_methods_that_predict_one_class_have_failed() -> None:
+    accuracies = {
+        "a": [0.80, 0.79, 0.81],
+        "of two classes": [0.68, 0.68, 0.68],
+        "of many classes": [0.01, 0.02, 0.01],
+        "worse": [0.70, 0.68, 0.68],
+    }
+    runs = [
+        {"method": method, "seed": seed, "measures": {"test": {"accuracy": value}}}
+        for method, values in accuracies.items()
+        for seed, value in enumerate(values)
+    ]
+    failed = choosing_results.failed_methods({("m", "a"): runs}, list(accuracies))
+    assert failed == {"of two classes", "of many classes"}
+
+
 def test_critical_difference_is_that_of_the_literature() -> None:
     """Demšar 2006: q = 2.728 for 5 methods; a difference of 1.25 for 4 methods on 14 data sets."""
     assert choosing_results.nemenyi(4, 14) == pytest.approx(1.25, abs=0.01)

@@ -1,4 +1,4 @@
-"""Compiled models launch the kernels for one variable per key, without copies of activations."""
+"""Graphs of compiled models: launches, operators, what they save, and copies of activations."""
 
 import multiprocessing
 import os
@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from babn.attention.bam import BamConfig
 from babn.attention.belief import BeliefConfig
+from babn.attention.method import MethodConfig
 from babn.benchmark.results import Size
 from babn.benchmark.steps import make_batch, make_model
 from babn.kernels import dispatch
@@ -36,11 +38,13 @@ class Traced(NamedTuple):
 
     Attributes:
         launches: Launches of kernels by the forward and by the backward graph.
+        operators: Calls of operators for noise over pairs by both.
         saved: Bytes that the forward graph saves for the backward graph, besides its inputs.
         copies: Activations that either graph copies.
     """
 
     launches: list[int]
+    operators: list[int]
     saved: int
     copies: list[str]
 
@@ -55,7 +59,7 @@ def pretend_to_have_a_gpu() -> None:
     dispatch.why_no_kernels = lambda device, forced: None
 
 
-def traced(method: BeliefConfig | None) -> Traced:
+def traced(method: MethodConfig | None) -> Traced:
     """The graphs of a compiled encoder, which are traced as for a GPU and not run."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.exc import BackendCompilerFailed
@@ -74,7 +78,8 @@ def traced(method: BeliefConfig | None) -> Traced:
         )
         found.append(
             Traced(
-                [*map(launches, (forward, backward))],
+                [calls_of("triton", each) for each in (forward, backward)],
+                [calls_of("pair_attention", each) for each in (forward, backward)],
                 saved_bytes(forward, num_fwd_outputs),
                 [*copies(forward), *copies(backward)],
             )
@@ -91,9 +96,9 @@ def traced(method: BeliefConfig | None) -> Traced:
     return found[0]
 
 
-def launches(graph: Any) -> int:
-    """Launches of kernels by a graph."""
-    return sum("triton" in str(node.target) for node in graph.nodes)
+def calls_of(name: str, graph: Any) -> int:
+    """Operations of a graph whose name contains another one."""
+    return sum(name in str(node.target) for node in graph.nodes)
 
 
 def saved_bytes(forward: Any, outputs: int) -> int:
@@ -237,3 +242,20 @@ def test_compilers_trace_the_launches_and_save_no_more_than_softmax(
     assert ours.launches == [6, 8]
     assert ours.saved <= 1.02 * softmax.saved
     assert not ours.copies
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        BamConfig(kernel="triton"),
+        BeliefConfig.pairs(kernel="triton", max_length=512),
+        BeliefConfig.pairs(kernel="triton", upward="heads"),
+    ],
+)
+def test_noise_over_pairs_breaks_no_graph(
+    method: MethodConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as unchecked:
+        found = unchecked.submit(traced, method).result()
+    assert found.operators == [2, 2] and not any(found.launches)

@@ -141,11 +141,11 @@ def attend_backward_keys(
                 p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
             dout = load_rows(DOUTH, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, BLOCK_D, EVEN_M)
             dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
+            if not IS_WHOLE:
+                delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
             dp = tl.dot(v, tl.trans(dout), input_precision=PRECISION)
             if IS_WHOLE:
                 delta = tl.sum(p * dp, 0)
-            else:
-                delta = tl.load(DELTA + plane * n + rows, mask=rows < n, other=0.0)
             ds = p * (dp - delta[None, :])
             dbias += tl.sum(ds, 1)
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)

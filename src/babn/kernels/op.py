@@ -269,7 +269,8 @@ class WeibullAttention(torch.autograd.Function):
         saved = ctx.saved_tensors  # once, as activation checkpointing requires
         _, _, _, upward, maps, network, _, bias, *_ = saved
         dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-        dq, dk, dv, *found = pair_attention_backward(dout, dkl, *saved[:11], ctx.numbers)
+        dq, dk, dv, *rest = pair_attention_backward(dout, dkl, *saved[:11], ctx.numbers)
+        found = [*rest]  # torch's compiler takes `rest` for a tuple before torch 2.13
         dupward = None if upward is None else found.pop(0)
         dmaps = None if maps is None else found.pop(0).to(maps.dtype)
         dnetwork = None if network is None else found.pop(0).to(network.dtype)

@@ -108,9 +108,11 @@ def _evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Bat
 
 def _cost(fitted: Fitted, models: Models, seed: int) -> dict[str, float]:
     """Number of trainings, their time relative to the deterministic one, and forward passes."""
-    each = [models.seconds(*training) for training in fitted.trainings]
-    factor = sum(each) / models.seconds(SOFTMAX, seed)
-    return {"trainings": len(each), "training": factor, "passes": fitted.passes}
+    cost = {"trainings": len(fitted.trainings), "passes": fitted.passes}
+    if not models.timed:
+        return cost
+    seconds = sum(models.seconds(*training) for training in fitted.trainings)
+    return cost | {"training": seconds / models.seconds(SOFTMAX, seed)}
 
 
 def _of_samples(found: Prediction, scores: Scores, outside: Prediction | None) -> dict[str, float]:

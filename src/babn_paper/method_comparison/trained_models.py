@@ -78,6 +78,9 @@ class Models:
             default only in memory.
     """
 
+    timed = True
+    """Whether training times are compared, for which the deterministic model is trained."""
+
     def __init__(self, problem: Problem, folder: Path | None = None) -> None:
         self.problem, self.folder = problem, folder
         self._kept: dict[tuple[str, int], dict[str, Any]] = {}
