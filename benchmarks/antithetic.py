@@ -3,7 +3,7 @@
     python benchmarks/antithetic.py --out benchmarks/results/antithetic.json
 
 Converts the classifier of the quick start, fits its noise on development texts, and predicts test
-texts with several seeds. The error is the standard deviation over seeds of a text's mean
+texts with several seeds, at the fitted level and at level 1. The error is the standard deviation over seeds of a text's mean
 probabilities, summed over classes and averaged over texts as squares. Needs no GPU.
 """
 
@@ -53,12 +53,16 @@ def main() -> None:
     results: dict[str, Any] = {
         "environment": environment("cpu"),
         "model": find_source(args.model).name,
-        "level": tuned.level,
         "seeds": len(SEEDS),
+        "levels": [],
     }
-    for name, antithetic in (("independent", False), ("antithetic", True)):
-        results[name] = {n: measured(model, tokenizer, texts, n, antithetic) for n in SAMPLES}
-        print(name, results[name], flush=True)
+    for level in (tuned.level, 1.0):
+        model.babn.set_level(level)
+        found: dict[str, Any] = {"level": level}
+        for name, antithetic in (("independent", False), ("antithetic", True)):
+            found[name] = {n: measured(model, tokenizer, texts, n, antithetic) for n in SAMPLES}
+            print(f"{level:.2f}", name, found[name], flush=True)
+        results["levels"].append(found)
     if args.out:
         args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

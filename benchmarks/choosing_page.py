@@ -61,6 +61,7 @@ AUROC and FPR95 are in %.
 - **Bold** is the best of a column, among methods that have all seeds, reach 60 % of the best
   accuracy and do not always predict the same class. **≈** marks methods on par with the best
   (paired t-test over seeds, p ≥ 0.05).
+- **BABN as published** [collapses](paper_as_written.md): it predicts the same class for all texts.
 - **error AUROC**, **outside AUROC** and **outside FPR95**: detection of errors and out-of-domain
   examples by the entropy of the prediction. "Deterministic, distance" detects the latter by
   `babn.fit_novelty`, which was developed on the development data of CLINC150 and, with one seed, on

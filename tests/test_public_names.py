@@ -84,7 +84,7 @@ def test_unknown_names_are_refused() -> None:
         (babn.revert, {"model": REQUIRED}),
         (babn.set_kl_weight, {"model": REQUIRED, "weight": REQUIRED}),
         (babn.kl_per_layer, {"source": REQUIRED}),
-        (babn.predict, {"model": REQUIRED, "data": REQUIRED, "samples": 20, "seed": 0}),
+        (babn.predict, {"model": REQUIRED, "data": REQUIRED, "samples": 10, "seed": 0}),
         (babn.attention_maps, {"model": REQUIRED, "data": REQUIRED}),
         (babn.sampling, {"model": REQUIRED, "seed": None}),
         (babn.load, {"folder": REQUIRED}),

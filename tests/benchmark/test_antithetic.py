@@ -17,4 +17,6 @@ def test_errors_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     antithetic.main()
     found = json.loads(file.read_text())
     assert found["seeds"] == 3 and "small BERT" in found["model"]
-    assert found["antithetic"]["4"]["error"] <= found["independent"]["4"]["error"]
+    assert [each["level"] for each in found["levels"]][1:] == [1.0]
+    for each in found["levels"]:
+        assert each["antithetic"]["4"]["error"] <= each["independent"]["4"]["error"]

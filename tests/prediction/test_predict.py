@@ -35,8 +35,8 @@ def test_shapes_and_sums() -> None:
     assert found.std.max() > 1e-3
 
 
-def test_twenty_samples_by_default() -> None:
-    assert len(babn.predict(converted(), words()).sample_logits) == 20
+def test_ten_samples_by_default() -> None:
+    assert len(babn.predict(converted(), words()).sample_logits) == 10
 
 
 def test_same_seed_same_samples() -> None:

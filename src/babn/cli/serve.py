@@ -11,7 +11,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8765,
-    samples: int = 20,
+    samples: int = 10,
     seed: int = 0,
     max_tokens: int = 256,
 ) -> None:

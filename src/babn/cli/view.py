@@ -12,7 +12,7 @@ def view(
     text: list[str] | None = None,
     pair: list[str] | None = None,
     compare: Annotated[str | None, "FOLDER"] = None,
-    samples: int = 20,
+    samples: int = 10,
     seed: int = 0,
     out: Annotated[str, "FILE"] = "babn-view.html",
 ) -> None:

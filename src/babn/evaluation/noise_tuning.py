@@ -111,7 +111,8 @@ def tune_noise(
         labels: The correct classes, for texts or for one batch without `labels`; or the values of a
             regression, as floats. For a regression the residual standard deviation
             (`babn.get_residual`) is fitted with the level.
-        samples: Number of attention samples.
+        samples: Number of attention samples. The error of their mean raises the NLL, so that fewer
+            samples lead to less noise.
         seed: Seed of the samples.
         tokenizer: The model's tokenizer, for texts.
         batch_size: Texts in one batch.

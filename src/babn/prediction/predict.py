@@ -30,7 +30,7 @@ from babn.validation import check_count
 def predict(
     model: nn.Module,
     data: Any,
-    samples: int = 20,
+    samples: int = 10,
     seed: int | None = 0,
     *,
     tokenizer: Any = None,

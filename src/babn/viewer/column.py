@@ -29,7 +29,7 @@ def column(
     text: Text,
     *,
     title: str = "",
-    samples: int = 20,
+    samples: int = 10,
     seed: int = 0,
     budget: int = BYTES,
     most: int = MOST_TOKENS,

@@ -65,7 +65,7 @@ def view(
     tokenizer: Tokenizer,
     compare: tuple[nn.Module, Tokenizer] | None = None,
     names: Sequence[str] = (),
-    samples: int = 20,
+    samples: int = 10,
     seed: int = 0,
     height: int = 900,
 ) -> View:
@@ -95,7 +95,7 @@ def compared(
     texts: Sequence[Text],
     *,
     names: Sequence[str],
-    samples: int = 20,
+    samples: int = 10,
     seed: int = 0,
     most: int = MOST_TOKENS,
 ) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ class Server:
     tokenizer: Tokenizer
     name: str
     _: KW_ONLY
-    samples: int = 20
+    samples: int = 10
     seed: int = 0
     limits: Limits = Limits()
     guarded: bool = True

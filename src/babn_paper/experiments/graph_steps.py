@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from babn.attention.masking import static_shapes
-from babn.cuda_graphs import CudaRecorder
+from babn_paper.experiments.cuda_graphs import CudaRecorder
 from babn_paper.experiments.training_state import MicroBatch
 from babn_paper.tasks.encoded import Batch
 

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from babn.cuda_graphs import own_stream
 from babn.errors import BabnError, BabnWarning
 from babn.progress import Progress
 from babn_paper.experiments.attention import (
@@ -30,6 +29,7 @@ from babn_paper.experiments.checkpoints import (
     save_checkpoint,
     save_if_best,
 )
+from babn_paper.experiments.cuda_graphs import own_stream
 from babn_paper.experiments.distributed import World, current_world
 from babn_paper.experiments.evaluation import autocast, predict_part, read_part
 from babn_paper.experiments.graph_steps import GraphedStep, LossTerms, StepFunction
