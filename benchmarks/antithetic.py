@@ -3,8 +3,9 @@
     python benchmarks/antithetic.py --out benchmarks/results/antithetic.json
 
 Converts the classifier of the quick start, fits its noise on development texts, and predicts test
-texts with several seeds, at the fitted level and at level 1. The error is the standard deviation over seeds of a text's mean
-probabilities, summed over classes and averaged over texts as squares. Needs no GPU.
+texts with several seeds, at the fitted level and at level 1. The error is the standard deviation
+over seeds of a text's mean probabilities, summed over classes and averaged over texts as squares.
+Needs no GPU.
 """
 
 import argparse

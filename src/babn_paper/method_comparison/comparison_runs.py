@@ -108,7 +108,7 @@ def _evaluate(method: Method, models: Models, seed: int, tests: Mapping[str, Bat
 
 def _cost(fitted: Fitted, models: Models, seed: int) -> dict[str, float]:
     """Number of trainings, their time relative to the deterministic one, and forward passes."""
-    cost = {"trainings": len(fitted.trainings), "passes": fitted.passes}
+    cost: dict[str, float] = {"trainings": len(fitted.trainings), "passes": fitted.passes}
     if not models.timed:
         return cost
     seconds = sum(models.seconds(*training) for training in fitted.trainings)
