@@ -58,7 +58,7 @@ def main() -> None:
         "levels": [],
     }
     for level in (tuned.level, 1.0):
-        model.babn.set_level(level)
+        babn.set_noise_level(model, level)
         found: dict[str, Any] = {"level": level}
         for name, antithetic in (("independent", False), ("antithetic", True)):
             found[name] = {n: measured(model, tokenizer, texts, n, antithetic) for n in SAMPLES}

@@ -20,7 +20,7 @@ from torch import nn
 from babn_paper.method_comparison.comparison_runs import compare_methods
 from babn_paper.method_comparison.interface import Method
 from babn_paper.method_comparison.method_catalogue import TS
-from babn_paper.method_comparison.trained_models import Batches, Models, Variant, plain
+from babn_paper.method_comparison.trained_models import Batches, Models, Problem, Variant, plain
 
 Unit = tuple[str, Callable[[], object]]
 """A name, by which it is claimed, and what is to be done."""
@@ -61,10 +61,9 @@ def claim(path: Path) -> bool:
 class SharedModels(Models):
     """Models in a folder of weights; each is trained by one process, for which others wait."""
 
-    @property
-    def timed(self) -> bool:  # type: ignore[override]
-        """Processes that share a folder also share a GPU, and slow each other down."""
-        return self.folder is None
+    def __init__(self, problem: Problem, folder: Path | None = None) -> None:
+        super().__init__(problem, folder)
+        self.timed = folder is None  # processes that share a folder slow each other down
 
     def get(self, variant: Variant, seed: int) -> nn.Module:
         """A new copy of the trained model, in evaluation mode."""

@@ -59,6 +59,13 @@ def test_memory_is_given_back_after_each_unit(
     assert seen == [None, None]
 
 
+def test_times_are_not_compared_with_those_of_processes_beside(tmp_path: Path) -> None:
+    """For which the deterministic model would be trained."""
+    nothing = problem(lambda *arguments: None)
+    assert not sharing.SharedModels(nothing, tmp_path).timed
+    assert sharing.SharedModels(nothing).timed and Models(nothing, tmp_path).timed
+
+
 def test_processes_train_each_model_once(tmp_path: Path) -> None:
     trained = []
 

@@ -44,7 +44,7 @@ TILES = {
 }
 """Queries, keys and warps of a tile with heads of 128 bytes; `tools/key_forms.py` tries others.
 
-`whole` is that of `keys` where it has all keys.
+`whole` replaces `keys` where one tile covers all keys.
 """
 
 KERNELS = "forward", "queries", "keys"

@@ -270,7 +270,7 @@ class WeibullAttention(torch.autograd.Function):
         _, _, _, upward, maps, network, _, bias, *_ = saved
         dout = dout if dout.stride(-1) == 1 else dout.contiguous()
         dq, dk, dv, *rest = pair_attention_backward(dout, dkl, *saved[:11], ctx.numbers)
-        found = [*rest]  # torch's compiler takes `rest` for a tuple before torch 2.13
+        found = [*rest]  # a list for the compiler of torch 2.11, too
         dupward = None if upward is None else found.pop(0)
         dmaps = None if maps is None else found.pop(0).to(maps.dtype)
         dnetwork = None if network is None else found.pop(0).to(network.dtype)

@@ -79,7 +79,7 @@ class Models:
     """
 
     timed = True
-    """Whether training times are compared, for which the deterministic model is trained."""
+    """Whether to relate training times to the deterministic model, which is trained for it."""
 
     def __init__(self, problem: Problem, folder: Path | None = None) -> None:
         self.problem, self.folder = problem, folder
