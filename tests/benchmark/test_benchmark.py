@@ -16,6 +16,7 @@ import babn
 from babn.benchmark import results, suite
 from babn.benchmark.results import Cost, Row, Size
 from babn.benchmark.steps import (
+    compiled,
     generation,
     make_batch,
     make_model,
@@ -72,6 +73,21 @@ def test_a_step_of_cuda_graphs_trains(method: babn.MethodConfig | None) -> None:
     step()
     changed = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
     assert sum(changed) > 0.8 * len(changed)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns
+@pytest.mark.parametrize("method", [babn.BeliefConfig(rho=0.5), babn.BamConfig()])
+def test_replays_of_cuda_graphs_draw_new_noise(method: babn.MethodConfig) -> None:
+    device = torch.device("cuda")
+    model = make_model(TINY, method, device).train()
+    run, batch, losses = compiled(model, "graphs"), make_batch(TINY, device), []
+    for _ in range(6):
+        loss = run(**batch).loss
+        loss.backward()
+        losses.append(loss.item())
+        model.zero_grad()  # gradients in the memory of a graph would be overwritten
+    assert len(set(losses)) == 6
 
 
 def test_key_maps_are_as_large_as_the_texts_are_long() -> None:

@@ -1,5 +1,6 @@
 """`torch.compile` takes a converted model as one graph, and computes the same."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,6 +75,21 @@ def samples_by_seed(over: str, seeds: Sequence[int]) -> tuple[list[Tensor], list
     return found, graphs, babn.predict(model, batch, 200, 7, memory=8.0).sample_logits
 
 
+def passes_with_a_seed(over: str) -> tuple[list[Tensor], list[set[Any]]]:
+    """Outputs of two passes with one seed, and what the graphs call."""
+    case, called = CASES["sdpa"], []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        called.append({node.target for node in graph.graph.nodes})
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = case.with_key_noise(rho=0.5) if over == "keys" else case.converted(rho=0.5)
+    faster, batch = torch.compile(model, backend=backend), case.batch()
+    with torch.no_grad(), babn.sampling(model, 3):
+        return [faster(**batch) for _ in range(2)], called
+
+
 class Unflattens(nn.Module):
     """Calls a method of tensors that is written in Python."""
 
@@ -124,6 +140,16 @@ def test_seeds_determine_samples_and_do_not_compile_again(over: str, unchecked: 
     for drawn in (first, other):
         assert ((drawn.mean(0) - eager.mean(0)).abs() < 0.5 * spread).all()
         assert (drawn.std(0) / spread - 1).abs().max() < 0.4
+
+
+@OVER
+def test_graphs_change_no_tensor_that_they_read(over: str, unchecked: Unchecked) -> None:
+    """CUDA graphs are not captured otherwise."""
+    (first, second), called = unchecked(passes_with_a_seed, over)
+
+    assert ((first - second).abs() > 1e-3).all()  # the pass is counted all the same
+    (model,) = [calls for calls in called if torch.softmax in calls or F.linear in calls]
+    assert not model & {operator.iadd, operator.setitem}
 
 
 def test_a_module_may_call_methods_that_are_written_in_python(unchecked: Unchecked) -> None:

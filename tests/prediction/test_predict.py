@@ -90,11 +90,16 @@ def test_outputs_may_be_overwritten_by_the_next_pass() -> None:
 def test_compiled_models_with_cuda_graphs_draw_the_same_samples() -> None:
     device = torch.device("cuda")
     model, batch = converted().to(device), {name: x.to(device) for name, x in words().items()}
-    expected = samples_of(model, batch, samples=5)
+    expected = samples_of(torch.compile(model), batch, samples=5, memory=0.0)
+    torch._dynamo.reset()
     compiled = torch.compile(model, mode="reduce-overhead")
     for _ in range(4):
         found = samples_of(compiled, batch, samples=5, memory=0.0)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    with torch.profiler.profile() as seen:
+        samples_of(compiled, batch, samples=5, memory=0.0)
+    assert "cudaGraphLaunch" in {event.key for event in seen.key_averages()}
+    assert ((found[0] - found[2]).abs() > 1e-4).any()
 
 
 def test_memory_decides_how_many_samples_share_a_pass() -> None:

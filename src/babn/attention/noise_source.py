@@ -63,8 +63,8 @@ class NoiseSource(NoiseLike):
     """Noise from torch's global generator, or from one seed for each block of the batch.
 
     With seeds, the noise of a block depends on its seed alone, and not on the other blocks of the
-    batch. Compilers cannot trace generators, so compiled models get hashes of the seed, a counter
-    and the index of each number.
+    batch. Compilers cannot trace generators, so compiled models get hashes of the seed, of the
+    numbers of the forward pass and of the draw in it, and of the index of each number.
 
     Args:
         seeds: One seed per block; `None` for the global generator.
@@ -88,14 +88,21 @@ class NoiseSource(NoiseLike):
         self._has_mirrors = len(mirrored) > 0
         self._generators: dict[torch.device, list[torch.Generator]] = {}
         self._words: Tensor | None = None
+        self._draws = 0
         if seeds is not None and device is not None:
-            # Seeds in two words, mirrors and a counter: tensors, since numbers recompile a model.
+            # Seeds in two words, mirrors and passes: tensors, since numbers recompile a model.
             flags = mirrored or [False] * len(seeds)
             words = [
                 [seed & WORD, seed >> 32 & WORD, flag, 0]
                 for seed, flag in zip(seeds, flags, strict=True)
             ]
             self._words = torch.tensor(words, device=device).t()
+
+    def begin_pass(self) -> None:
+        """Counts a forward pass; outside of it, since CUDA graphs cannot change their inputs."""
+        if self._words is not None:
+            self._words[3] += 1
+            self._draws = 0
 
     def noise(self, noise: Noise, like: Floats, queries: int | None = None) -> Floats:
         """Standard noise with the shape of `like`."""
@@ -124,12 +131,13 @@ class NoiseSource(NoiseLike):
     def hashed(self, like: Floats) -> Floats:
         """Uniform numbers between 0 and 1 with the shape of `like`, without generators."""
         assert self._words is not None
-        self._words[3] += 1
-        low, high, _, count = self._words.to(like.device)[:, :, None, None].unbind()
+        self._draws += 1
+        low, high, _, passes = self._words.to(like.device)[:, :, None, None].unbind()
         rows, keys = math.prod(like.shape[:-1]) // len(low), like.shape[-1]
         row = torch.arange(rows, device=like.device)[:, None]
         column = torch.arange(keys, device=like.device)
-        return uniform((low, high, count, row), column).view(like.shape).to(like.dtype)
+        found = uniform((low, high, passes, self._draws, row), column)
+        return found.view(like.shape).to(like.dtype)
 
     def draw_seeds(self, device: torch.device, calls: int) -> Sequence[Int[Tensor, " block"]]:
         """For each call one seed per block, for kernels that generate their noise themselves."""
@@ -137,9 +145,10 @@ class NoiseSource(NoiseLike):
         # at a multiple of 16 bytes.
         if self._is_traced:
             assert self._words is not None
-            self._words[3] += 1
+            self._draws += 1
             call = torch.arange(2 * calls, device=device)[:, None]
-            words = [hashed(each, (*self._words.to(device), call)) for each in STREAMS]
+            numbers = *self._words.to(device), self._draws, call
+            words = [hashed(each, numbers) for each in STREAMS]
             return ((words[0] << 30) ^ words[1])[::2].unbind()
         generators: Sequence[torch.Generator | None] = self._on(device) or [None]
         drawn = [torch.randint(2**62, (calls, 2), generator=g, device=device) for g in generators]
@@ -283,7 +292,7 @@ def mixed(word: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     return word ^ (word >> 15)
 
 
-def hashed(stream: int, numbers: tuple[Int[Tensor, "..."], ...]) -> Int[Tensor, "..."]:
+def hashed(stream: int, numbers: tuple[Int[Tensor, "..."] | int, ...]) -> Int[Tensor, "..."]:
     """Hashes several numbers, broadcast against each other, to one 32-bit word."""
     word = mixed((numbers[0] + stream) & WORD)
     for number in numbers[1:]:
@@ -291,7 +300,7 @@ def hashed(stream: int, numbers: tuple[Int[Tensor, "..."], ...]) -> Int[Tensor, 
     return word
 
 
-def uniform(rows: tuple[Int[Tensor, "..."], ...], columns: Int[Tensor, "..."]) -> Tensor:
+def uniform(rows: tuple[Int[Tensor, "..."] | int, ...], columns: Int[Tensor, "..."]) -> Tensor:
     """Uniform numbers strictly between 0 and 1, in float32, one for each row and column.
 
     Args:

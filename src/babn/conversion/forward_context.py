@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from babn.attention.inputs import Inputs, Scores
 from babn.attention.keys import KeyPosterior
 from babn.attention.method import AttentionMethod
-from babn.attention.noise_source import FixedNoise, NoiseLike
+from babn.attention.noise_source import FixedNoise, NoiseLike, NoiseSource
 from babn.attention.posterior import Posterior
 from babn.conversion.layer_kl import LayerKL
 from babn.conversion.override import Mode, Override, active_override
@@ -238,6 +238,8 @@ def begin(
         state.last_kl = None
         state.warn_of_unused_kl()
         override = active_override(state)
+        if isinstance(override.noise_source, NoiseSource):
+            override.noise_source.begin_pass()
         current = ForwardContext(state, module.training, override, needs_weights, cache)
     _local.contexts.append((module, current))
     return opened

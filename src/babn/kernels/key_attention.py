@@ -250,9 +250,9 @@ def call_options(
     noise: KeyNoise, products: str,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Those of all kernels of a call, by one look-up; arguments are those of `options_of`."""
-    draw = key_draw.options_of(m, size, width, parameters, masked, noise, products)
-    named = {name: options_of(name, n, m, size, width, causal, products) for name in KERNELS}
-    return {"draw": draw, **named}
+    of_keys = m, size, width, parameters, masked, noise, products
+    draws = {name: key_draw.options_of(name, *of_keys) for name in key_draw.TILES}
+    return draws | {name: options_of(name, n, m, size, width, causal, products) for name in KERNELS}
 
 
 def attend(
@@ -365,7 +365,7 @@ class KeyAttention(torch.autograd.Function):
         )
         found = draw_backward_into(
             dk, k, q.shape[1], u, seen, parameters, numbers, stats, dbias, dnumbers, noise,
-            options["draw"], types,
+            options["draw_backward"], types,
         )  # fmt: skip
         if found.dtype != parameters.dtype:
             found = found.to(parameters.dtype)

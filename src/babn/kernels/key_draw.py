@@ -20,8 +20,11 @@ from babn.kernels.tiles import keys_seen, load_mlp
 LARGEST_K = tl.constexpr(reference.LARGEST_K)
 SMALLEST_ENERGY = tl.constexpr(reference.SMALLEST_ENERGY)
 
-SHARE, KEYS, WARPS = 256, 64, 4
-"""Keys of a program, keys in a block with heads of 128 bytes, and warps of a program."""
+SHARE = 256
+"""Keys of a program."""
+
+TILES = {"draw": (128, 4), "draw_backward": (64, 2)}
+"""Keys of a block and warps of a program with heads of 128 bytes, in each direction."""
 
 SUM_OPTIONS = "HEAD_DIM", "BLOCK_D", "BLOCK_N", "SHARE", "HAS_MASK", "num_warps"
 
@@ -186,11 +189,13 @@ launch_sums, launch_forward = Launcher(sum_keys), Launcher(draw_forward)
 
 
 def options_of(
-    m: int, size: int, width: int, parameters: int, masked: bool, noise: KeyNoise, products: str
-) -> dict[str, Any]:
+    name: str, m: int, size: int, width: int, parameters: int, masked: bool, noise: KeyNoise,
+    products: str,
+) -> dict[str, Any]:  # fmt: skip
     """Constants and compile options of the kernels.
 
     Args:
+        name: The direction, as in `TILES`.
         m: Number of keys.
         size: Size of a head.
         width: Bytes of each number of the keys.
@@ -200,7 +205,9 @@ def options_of(
         products: How products of float32 matrices are computed.
     """
     hidden = (parameters - 2) // (size + 2) if noise.with_kl else 0
-    keys = max(16, KEYS * 128 // max(block(size) * width, 128))
+    keys, warps = TILES[name]
+    parts = max(1, block(size) * width // 128)
+    keys = max(16, keys // parts)
     return {
         "HEAD_DIM": size,
         "BLOCK_D": block(size),
@@ -215,7 +222,7 @@ def options_of(
         "IS_TRUNCATED": noise.truncated,
         "HAS_OWN_MOMENT": noise.own_moment,
         "PRECISION": products,
-        "num_warps": WARPS,
+        "num_warps": warps if parts == 1 else 4,
     }
 
 
