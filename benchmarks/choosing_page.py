@@ -128,8 +128,8 @@ deterministic model, 95.1 for MC dropout and 96.9 for SNGP
 ([Liu et al. 2020](https://arxiv.org/abs/2006.10108))."""
 
 SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts; `benchmarks/choosing_images.py` and
-`benchmarks/choosing_lm.py` make those from scratch. Laplace was fitted on a CPU, and label
-smoothing on CIFAR-10 evaluated on one.
+`benchmarks/choosing_lm.py` make those from scratch. Laplace was fitted on a CPU, and four
+seeds of label smoothing on CIFAR-10 were evaluated on one.
 `benchmarks/choosing_results.py` collects the runs, and `python tools/write_pages.py` writes this
 page."""
 

@@ -74,7 +74,7 @@ TEXTS = {
 CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions (`benchmarks/image_data.py`), in
 the manner of CIFAR-10-C but not its images. MNIST is outside; by distance, its images are nearer to
 the training data than test images are. In the second table, measures at a strength are means over
-corruptions. The ensemble, Laplace, "BABN, not trained" and two seeds of "MC dropout + TS" use
+corruptions. The ensemble, Laplace, "BABN, not trained" and three seeds of "MC dropout + TS" use
 another training of the deterministic model than the other methods, with the same seeds: GPU
 trainings are not exactly repeatable.""",
     "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
