@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -293,8 +294,11 @@ def mixed(word: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def hashed(stream: int, numbers: tuple[Int[Tensor, "..."] | int, ...]) -> Int[Tensor, "..."]:
-    """Hashes several numbers, broadcast against each other, to one 32-bit word."""
-    word = mixed((numbers[0] + stream) & WORD)
+    """Hashes several numbers, broadcast against each other, to one 32-bit word.
+
+    The first of them is a tensor.
+    """
+    word = mixed((cast(Tensor, numbers[0]) + stream) & WORD)
     for number in numbers[1:]:
         word = mixed((word * GOLDEN + (number & WORD)) & WORD)
     return word

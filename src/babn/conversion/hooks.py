@@ -68,17 +68,16 @@ def close_context(
     finished = end(module)
     if finished is None or not finished.with_kl:
         return output
-    per_layer = finished.layer_kl.per_layer()
+    per_layer, kl = finished.layer_kl.per_layer()
     reduction = finished.state.config.kl_reduction
     inputs = named_inputs(module, args, kwargs) if reduction == "sum" else {}
-    if (rows := rows_per_example(inputs)) > 1:
-        per_layer = {name: rows * kl for name, kl in per_layer.items()}
+    if (rows := rows_per_example(inputs)) > 1 and kl is not None:
+        per_layer, kl = {name: rows * each for name, each in per_layer.items()}, rows * kl
     finished.state.last_kl = per_layer
-    if not per_layer:
+    if kl is None:
         return output
     if finished.training:
-        finished.state.follow_kl(output, per_layer)
-    kl = torch.stack(list(per_layer.values())).sum()
+        finished.state.follow_kl(output, [*per_layer.values(), kl])
     if finished.training and finished.override.add_kl:
         factor = nll_factor(module, inputs, reduction)
         output = add_to_loss(output, finished.state.kl_weight * kl, factor)

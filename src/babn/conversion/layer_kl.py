@@ -1,7 +1,9 @@
 """The KL of each attention call in a forward pass, reduced over the pairs that count."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from itertools import takewhile
+from operator import add
 from typing import Any
 
 import torch
@@ -22,14 +24,17 @@ class LayerKL:
     """The KL of each call in a forward pass.
 
     With one variable per key, or with kernels for noise over pairs, the KL of all calls is reduced
-    at once at the end of the pass: it is small, and one launch for each call would take longer.
-    Calls that checkpointing recomputes after the end of the pass are not kept again.
+    at once: it is small, and one launch for each call would take longer. This is done at the end of
+    the pass, or if compilers trace it with the last call, so that the graph of the model contains
+    it. Calls that checkpointing recomputes after the end of the pass are not kept again.
     """
 
     def __init__(self, state: BeliefState, across: Counted | None) -> None:
         self.state = state
         self.across = across
+        self.calls = sum(len(chain.calls) for chain in state.chains)
         self.kl: dict[Place, Tensor] = {}
+        self.joined: list[tuple[list[Place], Tensor]] = []
         self.keys: dict[Place, tuple[KeyKL, Tensor | None]] = {}
         self.rows: dict[Place, tuple[Tensor, Tensor | None, Tensor | None, Shape]] = {}
         self.recurrent: dict[Place, list[tuple[Tensor, Tensor | None]]] = {}
@@ -62,6 +67,8 @@ class LayerKL:
         rows = self._rows_that_count(place, mask, queries, keys)
         if not self.finished:
             self.keys[place] = parts, self.keys_that_count(mask, rows)
+            if len(self.keys) == self.calls and torch.compiler.is_compiling():
+                self._reduce_keys()
 
     def keep_rows(self, place: Place, kl_rows: Tensor, inputs: Inputs) -> None:
         """Keeps the KL of a call whose kernel has summed it over keys."""
@@ -70,14 +77,25 @@ class LayerKL:
             self.kl[place] = self._reduced_rows(kl_rows, rows, inputs.mask, inputs.pairs, place)
         elif not self.finished:
             self.rows[place] = kl_rows, rows, inputs.mask, inputs.pairs
+            if len(self.rows) == self.calls and torch.compiler.is_compiling():
+                self._reduce_rows()
 
-    def per_layer(self) -> dict[str, Tensor]:
-        """The KL of each call, by name, in call order; call it once, at the end of the pass."""
+    def per_layer(self) -> tuple[dict[str, Tensor], Tensor | None]:
+        """The KL of each call, by name, in call order, and its sum, if there are any.
+
+        Call it once, at the end of the pass.
+        """
         self._reduce_keys()
         self._reduce_recurrent()
         self._reduce_rows()
-        self.keys, self.rows, self.recurrent, self.finished = {}, {}, {}, True
-        return {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
+        self.recurrent, self.finished = {}, True
+        sums = [kl.sum() for _, kl in self.joined]
+        if self.kl:
+            sums.append(torch.stack([*self.kl.values()]).sum())
+        for places, kl in self.joined:
+            self.kl |= zip(places, kl.unbind(), strict=True)
+        found = {self.state.layer_name(place): self.kl[place] for place in sorted(self.kl)}
+        return found, reduce(add, sums) if sums else None
 
     def _reduce_keys(self) -> None:
         alike: dict[Any, list[Place]] = {}
@@ -88,6 +106,7 @@ class LayerKL:
             masks = [mask for place in places if (mask := self.keys[place][1]) is not None]
             kl = parts.elementwise().unflatten(0, (len(places), -1))
             self._reduce(places, kl, _stacked(masks) if masks else None)
+        self.keys = {}
 
     def _reduce_recurrent(self) -> None:
         for place, calls in self.recurrent.items():
@@ -102,7 +121,7 @@ class LayerKL:
         if kl.ndim == 4:
             self.kl[places[0]] = reduce_kl(kl, mask, reduction, self._counted(places[0]))
         elif self.across is None:
-            self.kl |= zip(places, reduce_kl(kl, mask, reduction).unbind(), strict=True)
+            self.joined.append((places, reduce_kl(kl, mask, reduction)))
         else:
             for i, place in enumerate(places):
                 self._reduce([place], kl[i], None if mask is None else mask[i])
@@ -118,8 +137,8 @@ class LayerKL:
                 for each in zip(*(self.rows[place][:3] for place in places), strict=True)
             )
             assert kl is not None
-            found = self._reduced_rows(kl, rows, mask, pairs, places[0])
-            self.kl |= zip(places, found.unbind(), strict=True)
+            self.joined.append((places, self._reduced_rows(kl, rows, mask, pairs, places[0])))
+        self.rows = {}
 
     def _reduced_rows(
         self, kl_rows: Tensor, rows: Tensor | None, mask: Tensor | None, pairs: Shape, place: Place

@@ -1,7 +1,7 @@
 """The state that conversion adds to a model: parameters, and call sites of attention modules."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,18 +110,18 @@ class BeliefState(nn.Module):
         if not self.noise_level.is_meta:
             self.level = float(self.noise_level)
 
-    def follow_kl(self, output: Any, layers: dict[str, Tensor]) -> None:
+    def follow_kl(self, output: Any, parts: Sequence[Tensor]) -> None:
         """Records which parts of a training forward a backward pass reaches: outputs, KL or both.
 
         Compiled forwards are not tracked.
         """
         if torch.compiler.is_compiling() or self.kl_warned:
             return
-        if not any(x.requires_grad for x in layers.values()):
+        if not any(x.requires_grad for x in parts):
             return
         reached: set[str] = set()
         self.kl_use = reached
-        for node in {x.grad_fn for x in layers.values() if x.grad_fn is not None}:
+        for node in {x.grad_fn for x in parts if x.grad_fn is not None}:
             node.register_prehook(lambda _: reached.add("kl"))
         for x in pytree.tree_leaves(output):
             if isinstance(x, Tensor) and x.grad_fn is not None:
