@@ -239,7 +239,8 @@ def test_compilers_trace_the_launches_and_save_no_more_than_softmax(
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as unchecked:
         softmax, ours = unchecked.map(traced, [None, BeliefConfig(kernel="triton")])
     # In each of 2 layers forward sums of keys, draw, attention; backward queries, keys, sums, draw.
-    assert ours.launches == [6, 8]
+    # The KL of both takes one more in each direction.
+    assert ours.launches == [7, 9]
     assert ours.saved <= 1.02 * softmax.saved
     assert not ours.copies
 
