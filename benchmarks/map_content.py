@@ -3,7 +3,7 @@
     python benchmarks/map_content.py [--only bert vit]
 
 Trains a small BERT on the intents of `babn demo` and a small ViT on generated pictures, each with
-two seeds. Measures the maps with `babn.map_content` before and after training, at noise level 1 and
+two seeds. Measures the maps with `map_measures.py` before and after training, at noise level 1 and
 at the level that `babn.tune_noise` finds, and how far the maps of both trainings agree.
 `noise_table.py` does the same for pretrained encoders.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from map_measures import map_content
 from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification, get_linear_schedule_with_warmup
 
@@ -237,8 +238,8 @@ def record(pair: list[nn.Module], subject: Subject) -> list[Batch]:
     both models, `seeds of weights` their mean weights.
     """
     inputs = subject.inputs
-    whole = babn.map_content(pair[0], inputs)
-    inner = babn.map_content(pair[0], inputs, without=subject.special)
+    whole = map_content(pair[0], inputs)
+    inner = map_content(pair[0], inputs, without=subject.special)
     first, second = (babn.attention_maps(model, inputs) for model in pair)
     return [
         {

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from from_scratch import environment
 from from_scratch import train as train_model
+from map_measures import map_content
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import babn
-from babn.evaluation.map_content import map_content
 
 TASKS = {
     "mrpc": (

@@ -28,8 +28,6 @@ from babn.evaluation.decisions import ConformalSets as ConformalSets
 from babn.evaluation.decisions import fit_abstention as fit_abstention
 from babn.evaluation.decisions import fit_conformal as fit_conformal
 from babn.evaluation.html_report import report as report
-from babn.evaluation.map_content import MapContent as MapContent
-from babn.evaluation.map_content import map_content as map_content
 from babn.evaluation.noise_tuning import NoiseTuning as NoiseTuning
 from babn.evaluation.noise_tuning import tune_noise as tune_noise
 from babn.evaluation.novelty import NoveltyDetector as NoveltyDetector

@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from map_measures import correlation_between, explained_by_position, map_content
 from transformers import BertConfig, BertForSequenceClassification
 
 import babn
 from babn.attention.prior import KeyNetwork
 from babn.errors import ConfigError
-from babn.evaluation.map_content import (
-    correlation_between,
-    explained_by_position,
-    map_content,
-)
 
 ALL = torch.ones(2, 4, 5, dtype=torch.bool)
 

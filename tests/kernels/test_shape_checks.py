@@ -9,7 +9,7 @@ from beartype.roar import BeartypeCallHintViolation
 import babn
 import babn_paper
 from babn.evaluation.decisions import risk_bound
-from babn.evaluation.map_content import correlation_between
+from babn.prediction.generation import mean_over
 
 
 def test_shapes_are_checked_everywhere_but_in_kernels(pytestconfig: pytest.Config) -> None:
@@ -23,11 +23,11 @@ def test_shapes_are_checked_everywhere_but_in_kernels(pytestconfig: pytest.Confi
 
 
 def test_wrong_shapes_and_types_are_refused() -> None:
-    maps, seen = torch.ones(3, 2, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
-    correlation_between(torch.randn(maps.shape), seen)
-    for broken in (maps[0], maps[..., 1:], maps.long()):
+    values, seen = torch.ones(2, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
+    mean_over(values, seen)
+    for broken in (values[0], values[..., 1:], values.long()):
         with pytest.raises(BeartypeCallHintViolation):
-            correlation_between(broken, seen)
+            mean_over(broken, seen)
     with pytest.raises(BeartypeCallHintViolation, match="errors='1'"):
         risk_bound("1", 2, 0.1)
 
