@@ -75,25 +75,6 @@ def test_posterior_is_the_papers(upward, scores, noise):
         np.testing.assert_allclose(array(q.log_mean.exp()), mean, rtol=2e-7)
 
 
-@axes
-def test_layers_that_share_a_state_read_it_by_maps_of_their_own(upward):
-    shared = make_method(dataclasses.replace(SMALL, upward=upward, upward_share=2), tuple(range(5)))
-    alone = make_method(dataclasses.replace(SMALL, upward=upward), tuple(range(3)))
-    for layer, own in enumerate(alone.posterior_nets):
-        own.load_state_dict(shared.posterior_nets[2 * layer].state_dict())
-    call = make_scores(queries=5, mask=causal(5))
-    states, expected = shared.upward(call), alone.upward(call)
-    for layer in range(5):
-        assert torch.equal(states.at(layer), expected.at(layer // 2))
-    k = [shared(layer, call, states).variables.k for layer in range(5)]
-    assert torch.equal(k[2], alone(1, call, expected).variables.k)
-    assert not torch.equal(k[2], k[3])
-    total = sum(shared(layer, call, states).kl().sum() for layer in range(5))
-    for name, gradient in gradients(total, shared).items():
-        assert gradient.any() or "outer.bias" in name, name
-    assert shared.posterior_nets[1].upward_map is None
-
-
 @consistent
 @parameterizations
 @axes
@@ -317,14 +298,10 @@ def test_defaults_of_pairs():
     assert config.max_keys == 512 and config.has_upward_path and not config.biases_keys
 
 
-def test_files_with_maps_of_full_rank_are_read():
+def test_files_with_the_neutral_values_of_removed_settings_are_read():
     config = BeliefConfig.pairs(max_length=64)
-    saved = {**config.to_dict(), "upward_rank": 0}
+    saved = {**config.to_dict(), "upward_rank": 0, "upward_share": 1}
     assert BeliefConfig.from_dict(saved) == config
-    with pytest.raises(ConfigError, match=r'upward_rank=16: .*upward="heads"'):
-        BeliefConfig.from_dict({**saved, "upward_rank": 16})
-
-
-def test_a_state_is_for_at_least_one_layer():
-    with pytest.raises(ConfigError, match="upward_share=0"):
-        BeliefConfig.pairs(upward_share=0)
+    for name, value in (("upward_rank", 16), ("upward_share", 2)):
+        with pytest.raises(ConfigError, match=rf'{name}={value} .*upward="heads"'):
+            BeliefConfig.from_dict({**saved, name: value})

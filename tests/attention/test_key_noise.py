@@ -33,7 +33,6 @@ PAIRS_ONLY = {
     "sigma": 1e-6,
     "scores": "raw",
     "upward": "heads",
-    "upward_share": 2,
     "max_length": 64,
 }
 modest = settings(max_examples=40, deadline=None, derandomize=True, database=None)

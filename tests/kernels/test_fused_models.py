@@ -110,15 +110,6 @@ def test_checkpointing_keeps_the_gradients(upward: str) -> None:
     assert_alike(again, step(SMALL, "reference", upward=upward))
 
 
-def test_a_training_step_equals_the_references_where_layers_share_a_state() -> None:
-    assert_steps_are_equal(BY_NAME["vit"], upward="heads", upward_share=2)
-
-
-@pytest.mark.slow
-def test_a_training_step_equals_the_references_where_layers_share_a_state_over_keys() -> None:
-    assert_steps_are_equal(SMALL, upward="keys", upward_share=2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "upward"), SLOW_CASES)
 def test_a_training_step_equals_the_references_in_more_models(name: str, upward: str) -> None:

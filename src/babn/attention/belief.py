@@ -34,7 +34,6 @@ PAIR_FIELDS = (
     "scores",
     "smallest_k",
     "upward",
-    "upward_share",
     "max_length",
 )
 """Fields that only noise over pairs has."""
@@ -47,6 +46,9 @@ PAIRS = {
     "kl_weight": KL_WEIGHT,
 }
 """Settings of noise over pairs that differ from the defaults of the fields."""
+
+REMOVED = {"upward_rank": 0, "upward_share": 1}
+"""Settings of earlier versions, each with the value with which a file can still be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +73,6 @@ class BeliefConfig(MethodConfig):
             the paper.
         upward: For pairs, the axis of the upward path's linear maps: `"keys"` (the paper's; up to
             `max_length` keys) or `"heads"` (any length, few parameters).
-        upward_share: Number of consecutive layers that share one upward state, for less memory and
-            fewer operations. Each layer has its own maps from the state to shape and scale.
         max_length: The largest number of keys with `upward="keys"`.
 
     Example:
@@ -92,7 +92,6 @@ class BeliefConfig(MethodConfig):
     sigma: float = 0.0
     scores: Literal["normalized", "raw"] = "normalized"
     upward: Axis = "keys"
-    upward_share: int = 1
     max_length: int = 512
 
     def __post_init__(self) -> None:
@@ -102,7 +101,7 @@ class BeliefConfig(MethodConfig):
             check_at_least(name, getattr(self, name), 0.0)
         for name in ("beta", "smallest_k"):
             check_at_least(name, getattr(self, name), 0.0, strictly=True)
-        for name in ("upward_share", "max_length", "prior_hidden"):
+        for name in ("max_length", "prior_hidden"):
             check_count(name, getattr(self, name))
         if self.noise_over == "keys":
             self._check_per_key()
@@ -165,13 +164,15 @@ class BeliefConfig(MethodConfig):
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
         """Fills in the settings of `pairs`; files without `noise_over` have noise over pairs."""
-        rank = settings.get("upward_rank", 0)
-        if rank != 0:
-            raise ConfigError(
-                f"upward_rank={rank!r}: babn 0.2 has no upward maps of low rank. Train with "
-                'upward="heads" for fewer parameters, or use babn 0.1 for a model trained with it.'
-            )
-        settings = {name: value for name, value in settings.items() if name != "upward_rank"}
+        for name, neutral in REMOVED.items():
+            value = settings.get(name, neutral)
+            if value != neutral:
+                raise ConfigError(
+                    f"{name}={value!r} is a setting of babn 0.1, which this version does not have. "
+                    'Train with upward="heads" for fewer parameters, or use babn 0.1 for a model '
+                    "trained with it."
+                )
+        settings = {name: value for name, value in settings.items() if name not in REMOVED}
         over = settings.get("noise_over", "pairs")
         return {**PAIRS, **settings} if over == "pairs" else settings
 
@@ -213,7 +214,6 @@ class WeibullEncoder(nn.Module):
     Args:
         config: The settings of the method.
         heads: Attention heads.
-        has_state: Whether the layer has an upward state of its own, and hence $f_3$.
 
     Example:
         >>> encoder = WeibullEncoder(BeliefConfig.pairs(max_length=4, sigma=0.0), heads=2)
@@ -223,14 +223,14 @@ class WeibullEncoder(nn.Module):
         (torch.Size([1, 2, 3, 4]), True)
     """
 
-    def __init__(self, config: BeliefConfig, heads: int, has_state: bool = True) -> None:
+    def __init__(self, config: BeliefConfig, heads: int) -> None:
         super().__init__()
         self.config = config
         size = config.max_length if config.upward == "keys" else heads
         kind = config.upward, size
         self.shape_map = AxisMap(*kind) if config.rho > 0 else None
         self.scale_map = AxisMap(*kind) if config.sigma > 0 else None
-        self.upward_map = AxisMap(*kind) if has_state and config.has_upward_path else None
+        self.upward_map = AxisMap(*kind) if config.has_upward_path else None
 
     def forward(
         self,
@@ -290,10 +290,7 @@ class BeliefMethod(AttentionMethod):
         self.config = config
         self.parameter_sets = shape.parameter_sets
         sets = range(max(shape.parameter_sets) + 1)
-        with_state = set(shape.parameter_sets[:: config.upward_share])
-        self.posterior_nets = nn.ModuleList(
-            [WeibullEncoder(config, shape.heads, each in with_state) for each in sets]
-        )
+        self.posterior_nets = nn.ModuleList([WeibullEncoder(config, shape.heads) for _ in sets])
         self.prior_nets = nn.ModuleList(
             [KeyNetwork(shape.head_dim, config.prior_hidden) for _ in sets]
         )
@@ -304,12 +301,11 @@ class BeliefMethod(AttentionMethod):
         if not maps:
             return None
         top, mask, rank = self.top(normalize(first.phi, first.mask), first.mask)
-        return UpwardStates(upward_path(maps, top, mask), rank, self.config.upward_share)
+        return UpwardStates(upward_path(maps, top, mask), rank)
 
     def upward_maps(self) -> list[AxisMap]:
-        r"""$f_3^1, \ldots, f_3^L$, one for each state."""
-        steps = range(0, len(self.parameter_sets), self.config.upward_share)
-        maps = [self.encoder(step).upward_map for step in steps]
+        r"""$f_3^1, \ldots, f_3^L$."""
+        maps = [self.encoder(step).upward_map for step in range(len(self.parameter_sets))]
         return [each for each in maps if each is not None]
 
     def top(
@@ -325,7 +321,7 @@ class BeliefMethod(AttentionMethod):
     ) -> NormalizedPosterior:
         """The posterior of step `step`."""
         phi = log_weights(scores, self.config.scores == "normalized")
-        state = (None, None) if upward is None else (upward.at(step), upward.rank)
+        state = (None, None) if upward is None else (upward.h[step], upward.rank)
         q, prior = self.encoder(step)(phi, *state), self.prior_net(step)
         return NormalizedPosterior(
             q,

@@ -74,21 +74,14 @@ class UpwardStates:
     Args:
         h: The states, first layer first.
         rank: Rank of each key among those that the query sees; `None` if it equals the index.
-        share: Number of consecutive layers that share a state.
 
     Example:
-        >>> states = UpwardStates([torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)], None, share=2)
-        >>> states.at(3).mean()  # layers 2 and 3 share the second state
-        tensor(1.)
+        >>> len(UpwardStates([torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)], None).h)
+        2
     """
 
     h: list[Float[Tensor, "batch head query key"]]
     rank: Int[Tensor, "#batch #head #query key"] | None
-    share: int = 1
-
-    def at(self, step: int) -> Float[Tensor, "batch head query key"]:
-        """The state of a layer."""
-        return self.h[step // self.share]
 
 
 def upward_path(

@@ -167,7 +167,7 @@ def _upward_path(
         states = upward_over_heads(top, each_step[0].expand(len(maps), *each_step[0].shape[1:]))
     else:
         states = upward_path(maps, top, mask)[::-1]
-    h = UpwardStates(states[::-1], rank, config.upward_share)
+    h = UpwardStates(states[::-1], rank)
     return h, [x.flatten(1, 2) for x in of_sets]
 
 
@@ -182,7 +182,7 @@ def _shape_and_scale(step: int, shared: PairInputs) -> tuple[Tensor | None, ...]
     maps = shared.maps[step]
     if shared.upward is None or maps is None:
         return None, None
-    h, rank = shared.upward.at(step), shared.upward.rank
+    h, rank = shared.upward.h[step], shared.upward.rank
     if len(maps) == 1:
         return h, maps[0]
     if rank is None:
