@@ -22,6 +22,7 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 import babn
+from babn_paper.plots.images import attention_on_image
 from babn_paper.tasks.vqa_sources import COLOURS, SHAPES, SIDE, Shape, draw
 
 PATCH = 8
@@ -104,7 +105,7 @@ def picture(model: torch.nn.Module, pixels: torch.Tensor, folder: Path) -> None:
         last = babn.attention_maps(model, {"pixel_values": seen})[-1]
         shown = ((seen[0].clamp(-1, 1) + 1) * 127.5).to(torch.uint8)
         side = SIDE // PATCH
-        figure = babn.plots.attention_on_image(last, shown, (side, side), first=1)
+        figure = attention_on_image(last, shown, (side, side), first=1)
         print(f"attention to a {name} image: {babn.plots.save(figure, folder / f'{name}.png')}")
 
 

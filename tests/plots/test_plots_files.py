@@ -14,6 +14,7 @@ from PIL import Image
 
 from babn import plots
 from babn.errors import ConfigError
+from babn_paper.plots.images import attention_on_image
 from plot_checks import answers, attention_map, several
 
 pytestmark = pytest.mark.thorough
@@ -28,7 +29,7 @@ def figures() -> dict[str, Figure]:
         "risk": plots.risk_coverage(probs, labels),
         "entropy": plots.entropy_histogram(torch.rand(9), torch.rand(9)),
         "attention": plots.attention_figure(attention_map(), words, heads=[0, 1]),
-        "image": plots.attention_on_image(attention_map(2, 4), torch.rand(8, 9), (2, 2)),
+        "image": attention_on_image(attention_map(2, 4), torch.rand(8, 9), (2, 2)),
     }
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from babn.plots.attention import attention_figure as attention_figure
     from babn.plots.figures import as_svg as as_svg
     from babn.plots.figures import save as save
-    from babn.plots.images import attention_on_image as attention_on_image
-    from babn.plots.predictions import class_probabilities as class_probabilities
     from babn.plots.predictions import entropy_histogram as entropy_histogram
     from babn.plots.predictions import reliability_diagram as reliability_diagram
     from babn.plots.predictions import risk_coverage as risk_coverage
@@ -24,8 +22,6 @@ SINGLE, DOUBLE = 3.3, 6.8
 _HOMES = {
     "as_svg": "figures",
     "attention_figure": "attention",
-    "attention_on_image": "images",
-    "class_probabilities": "predictions",
     "entropy_histogram": "predictions",
     "reliability_diagram": "predictions",
     "risk_coverage": "predictions",

@@ -1,7 +1,7 @@
-"""Figures of predictions: calibration, selective prediction, entropies and class probabilities."""
+"""Figures of predictions: calibration, selective prediction and entropies."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,9 +34,6 @@ MANY = 6
 
 BARS = 20
 """Number of bars of a histogram."""
-
-LONGEST = 24
-"""Number of characters after which names of classes are cut."""
 
 IDEAL: dict[str, Any] = {"color": "0.7", "linewidth": 0.8}
 
@@ -231,60 +228,3 @@ def _draw_pair(panel: Axes, pair: Any, edges: Float[np.ndarray, "edge"]) -> None
     panel.stairs(shares[0], edges, fill=True, color=style.SKY, label="in domain")
     panel.stairs(shares[1], edges, color=style.VERMILION, linewidth=1.2, label="out of domain")
     style.note(panel, 0.97, 0.97, f"AUROC {score:.3f}", va="top", ha="right")
-
-
-@style.drawing
-def class_probabilities(
-    prediction: Prediction,
-    names: Sequence[str],
-    *,
-    example: int = 0,
-    most: int = 5,
-    right: Collection[str] = (),
-    size: style.Size = None,
-) -> Figure:
-    """The most probable classes of one example: mean, standard deviation, and every sample.
-
-    Args:
-        prediction: A prediction with samples of shape (sample, example, class).
-        names: Names of the classes.
-        example: Index of the example.
-        most: Number of classes to show.
-        right: Names of correct classes, which are bold.
-        size: Width in inches, or width and height.
-    """
-    count, classes = prediction.probs.shape
-    style.check_index("example", example, count, "the prediction has examples")
-    if len(names) != classes:
-        raise ConfigError(f"names has {len(names)} names for {classes} classes. Give one for each.")
-    shown = prediction.probs[example].topk(min(most, classes)).indices.tolist()
-    figure = style.new_figure(style.figure_size(size, SINGLE, lambda _: 0.5 + 0.27 * len(shown)))
-    panel = figure.subplots()
-    for place, label in enumerate(shown):
-        _draw_class(panel, place, prediction, example, label)
-    panel.set_yticks(range(len(shown)), [style.shortened(names[label], LONGEST) for label in shown])
-    for tick, label in zip(panel.get_yticklabels(), shown, strict=True):
-        tick.set_fontweight("bold" if names[label] in right else "normal")
-    panel.set(xlim=(0, 1), ylim=(len(shown) - 0.5, -0.5), xlabel="probability (%)")
-    panel.tick_params(left=False)
-    style.in_percent(panel.xaxis)
-    return style.arranged(figure)
-
-
-def _draw_class(panel: Axes, place: int, prediction: Prediction, example: int, label: int) -> None:
-    """Draws a bar for the mean, a line for the deviation below it, and a dot for each sample."""
-    mean, std = (float(x[example, label]) for x in (prediction.probs, prediction.std))
-    samples = style.as_array(prediction.sample_probs[:, example, label])
-    panel.barh(place, mean, height=0.62, color=style.SKY)
-    panel.plot([mean - std, mean + std], [place + 0.4] * 2, color=style.VERMILION, linewidth=1.5)
-    dots: dict[str, Any] = {
-        "color": style.BLACK,
-        "alpha": 0.5,
-        "markersize": 3,
-        "markeredgewidth": 0,
-    }
-    panel.plot(samples, [place] * len(samples), "o", **dots)
-    text = f"{100 * mean:.0f} ± {100 * std:.1f}"
-    panel.annotate(
-        text, (1, place), (4, 0), textcoords="offset points", va="center", annotation_clip=False
-    )

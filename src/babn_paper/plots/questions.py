@@ -13,8 +13,8 @@ from torch import Tensor
 from babn.plots import DOUBLE
 from babn.plots.attention import Shading, choose, readable, shadings
 from babn.plots.figures import BLUE, PALE, arranged, drawing, in_percent, line_look, new_figure
-from babn.plots.images import as_picture, corners, draw_regions
 from babn.prediction.attention_maps import AttentionMap
+from babn_paper.plots.images import as_picture, corners, draw_regions
 
 
 @drawing
