@@ -90,10 +90,7 @@ def test_unknown_names_are_refused() -> None:
         (babn.load, {"folder": REQUIRED}),
         (babn.save_adapter, {"model": REQUIRED, "folder": REQUIRED}),
         (babn.load_adapter, {"model": REQUIRED, "folder": REQUIRED}),
-        (
-            babn.distributions.kl_weibull_gamma,
-            {"k": REQUIRED, "log_lam": REQUIRED, "alpha": REQUIRED, "beta": 1.0},
-        ),
+        (babn.distributions.weibull_gamma, {"q": REQUIRED, "p": REQUIRED}),
         (babn.distributions.Weibull, {"k": REQUIRED, "log_lam": REQUIRED}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from babn import BeliefConfig, KLAnnealing, plots
 from babn.attention.method import KL_WEIGHT
-from babn.distributions import Weibull, kl_weibull_gamma, noise_for
+from babn.distributions import Gamma, Weibull, noise_for, weibull_gamma
 from babn.plots.figures import drawing, line_look, new_figure
 
 SHAPES = torch.logspace(-0.5, 2, 200)
@@ -64,7 +64,8 @@ def spread() -> Any:
 
 def kl(k: torch.Tensor, mean: float, alpha: float, beta: float) -> torch.Tensor:
     """KL of a Weibull posterior with this shape and mean from a gamma prior."""
-    return kl_weibull_gamma(k, math.log(mean) - torch.lgamma(1 + 1 / k), torch.tensor(alpha), beta)
+    posterior = Weibull(k, math.log(mean) - torch.lgamma(1 + 1 / k))
+    return weibull_gamma(posterior, Gamma(torch.tensor(alpha).log(), beta))
 
 
 @drawing

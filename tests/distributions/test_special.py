@@ -1,17 +1,11 @@
 """Functions that stay finite, against mpmath."""
 
-import math
-
 import mpmath as mp
 import pytest
 import torch
 from density_oracles import relative_error, tensor
 
-from babn.distributions.special import (
-    finite_gradient,
-    log_softplus,
-    saturating_exp,
-)
+from babn.distributions.special import log_softplus, saturating_exp
 
 POINTS = [
     -1e4,
@@ -70,12 +64,3 @@ def test_saturating_exp_is_finite_beyond_the_limit(dtype):
     assert torch.isfinite(value).all() and torch.isfinite(slope).all()
     assert (value > torch.finfo(dtype).max ** 0.6).all()
     assert torch.isfinite(value.expand(10, 2).sum())  # sums of such values stay finite
-
-
-def test_finite_gradient_passes_values_and_cuts_infinities():
-    x = tensor(1.0, 2.0, 3.0, 4.0, dtype=torch.float32)
-    y = finite_gradient(x)
-    assert torch.equal(x, y)
-    (gradient,) = torch.autograd.grad(y, x, torch.tensor([math.inf, -math.inf, math.nan, 0.5]))
-    largest = torch.finfo(torch.float32).max
-    assert gradient.tolist() == [largest, -largest, 0.0, 0.5]

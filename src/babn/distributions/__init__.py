@@ -1,12 +1,7 @@
 """Weibull, gamma and lognormal distributions in log space, and their KL divergences."""
 
 from babn.distributions.gamma import Gamma
-from babn.distributions.kl import (
-    kl_lognormal_lognormal,
-    kl_weibull_gamma,
-    lognormal_lognormal,
-    weibull_gamma,
-)
+from babn.distributions.kl import lognormal_lognormal, weibull_gamma
 from babn.distributions.lognormal import LogNormal
 from babn.distributions.noise import Noise, NoiseName, noise_for
 from babn.distributions.weibull import Weibull
@@ -17,8 +12,6 @@ __all__ = [
     "Noise",
     "NoiseName",
     "Weibull",
-    "kl_lognormal_lognormal",
-    "kl_weibull_gamma",
     "lognormal_lognormal",
     "noise_for",
     "weibull_gamma",

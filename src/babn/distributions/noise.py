@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from babn.distributions.special import Floats, finite, in_single, polynomial
+from babn.distributions.special import Floats, finite, polynomial
 
 NoiseName = Literal["exact", "truncated", "truncated-paper"]
 Family = Literal["weibull", "lognormal"]
@@ -95,11 +95,11 @@ class LogExponential(Noise):
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The quantiles at `u`."""
-        return in_single(log_exponential_quantile, inside(u))
+        return log_exponential_quantile(inside(u))
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
-        return in_single(lambda t: torch.lgamma(1 + t), scale)
+        return torch.lgamma(1 + scale)
 
 
 class StandardNormal(Noise):
@@ -118,7 +118,7 @@ class StandardNormal(Noise):
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The quantiles at `u`."""
-        return in_single(torch.special.ndtri, inside(u))
+        return torch.special.ndtri(inside(u))
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
@@ -188,23 +188,18 @@ class Truncated:
     def sample(self, like: Tensor, generator: Generators = None) -> Tensor:
         """Draws with the shape of `like`."""
         draws = filled(like, generator, lambda x, g: x.uniform_(LOW, HIGH, generator=g))
-        return in_single(self.quantile, draws)
+        return self.quantile(draws)
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The quantiles at `u` mapped to (0.1, 0.9)."""
-        return in_single(self.quantile, LOW + (HIGH - LOW) * u)
+        return self.quantile(LOW + (HIGH - LOW) * u)
 
     def log_moment(self, scale: Tensor) -> Tensor:
         """The log moment at `scale`."""
-        return in_single(
-            lambda t: cast(Tensor, _TruncatedLogMoment.apply(t, self.largest, self.series)), scale
-        )
+        return cast(Tensor, _TruncatedLogMoment.apply(scale, self.largest, self.series))
 
     def relative_std(self, scale: Tensor) -> Tensor:
         """Std/mean at `scale`."""
-        return in_single(self._relative_std, scale)
-
-    def _relative_std(self, scale: Tensor) -> Tensor:
         bounded = polynomial(self.spread_series, (scale - _BEND) / (scale + _BEND))
         return scale * (1 + scale).rsqrt() * bounded.exp()
 

@@ -5,6 +5,7 @@ import torch
 from scipy import stats
 
 import babn
+from babn.distributions import Gamma, weibull_gamma
 from babn.errors import ConfigError
 from babn_paper.simulation.attention_model import AttentionModel
 from babn_paper.simulation.attention_posteriors import (
@@ -45,7 +46,7 @@ def test_the_model_has_the_layers_prior(belief, seen):
         belief.keys.expand(60, 1, 2, 3),
         belief.values.expand(60, 1, 2, 1),
     )
-    divergence = babn.distributions.kl_weibull_gamma(q.k, q.log_lam, belief.model.log_alpha.exp())
+    divergence = weibull_gamma(q, Gamma(belief.model.log_alpha))
     torch.testing.assert_close(info.kl, divergence.sum(-1).mean())
 
 
