@@ -20,7 +20,7 @@ from torch import Tensor
 
 import babn
 from babn.benchmark.results import Cost
-from babn.benchmark.timing import cost_of, free, measure_in_turns, seconds_of, warm_up
+from babn.benchmark.timing import measure, measure_in_turns
 from babn.devices import default_device
 from babn.evaluation.tables import Table
 from babn_paper.experiments.naming import attention_name
@@ -102,12 +102,7 @@ def measure_all(steps: Mapping[str, Callable[[], None]], repeats: int) -> dict[s
         found = measure_in_turns(list(steps.values()), repeats)
         return dict(zip(steps, found, strict=True))
     device = torch.device("cuda")
-    costs = {}
-    for name, step in steps.items():
-        free(device)
-        warm_up(step, device)
-        costs[name] = cost_of(seconds_of(step, device, repeats), step, device)
-    return costs
+    return {name: measure(step, device, repeats) for name, step in steps.items()}
 
 
 def main() -> None:

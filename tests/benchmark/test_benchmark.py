@@ -23,7 +23,7 @@ from babn.benchmark.steps import (
     sampled,
     training_step,
 )
-from babn.benchmark.timing import cost_of, measure_in_turns, seconds_of
+from babn.benchmark.timing import measure, measure_in_turns
 from babn.cli._app import app
 from babn.cli.bench import bench
 from babn.errors import BabnError
@@ -37,11 +37,24 @@ def row(name: str, form: str, seconds: float | None, memory: int | None = None) 
     return Row("train", name, form, TINY, cost)
 
 
+@pytest.mark.gpu
+def test_a_step_on_a_gpu_has_time_memory_and_kernels() -> None:
+    device = torch.device("cuda")
+
+    def step() -> None:
+        time.sleep(0.02)
+        torch.ones(2**20, device=device) + 1
+
+    cost = measure(step, device, repeats=3)
+    assert 0.02 <= cost.seconds < 0.2 and cost.memory and cost.memory >= 2**23
+    assert cost.busy and 0 < cost.busy < cost.seconds and cost.kernels
+
+
 def test_measured_time_is_the_time_a_step_takes() -> None:
     def step() -> None:
         time.sleep(0.02)
 
-    cost = cost_of(seconds_of(step, CPU, repeats=3), step, CPU)
+    (cost,) = measure_in_turns([step], repeats=3)
     assert 0.02 <= cost.seconds < 0.2 and cost.memory is None
 
 
@@ -120,8 +133,8 @@ def test_a_decoder_generates_with_one_sample() -> None:
 
 @pytest.mark.thorough
 def test_every_method_is_measured_once_in_every_form() -> None:
-    waves = suite.waves([TINY], ["eager"], list(suite.CONFIGS))
-    rows = list(suite.run(waves, 1, CPU, lambda text: None))
+    groups = suite.plan([TINY], ["eager"], list(suite.CONFIGS))
+    rows = list(suite.run(groups, 1, CPU, lambda text: None))
     trained = {r.name for r in rows if r.task == "train"}
     assert trained == {"softmax", "BABN", "BABN pairs", "BABN heads", "BAM"}
     keys = {(r.task, r.name, r.form) for r in rows}
@@ -131,8 +144,8 @@ def test_every_method_is_measured_once_in_every_form() -> None:
 
 def test_methods_that_take_much_memory_end_at_a_length() -> None:
     sizes = replace(TINY, length=128), replace(TINY, length=8192)
-    waves = suite.waves(sizes, ["compiled"], ["softmax", "BABN pairs"])
-    found = {(row.name, row.size.length) for wave in waves for row in wave}
+    groups = suite.plan(sizes, ["compiled"], ["softmax", "BABN pairs"])
+    found = {(row.name, row.size.length) for group in groups for row in group}
     assert found == {("softmax", 128), ("softmax", 8192), ("BABN pairs", 128)}
 
 
@@ -205,22 +218,18 @@ def test_the_command_prints_tables_and_writes_numbers(tmp_path: Path) -> None:
     assert {r["task"] for r in found["rows"]} == {"train", "mean", "sample"}
 
 
-def test_an_interruption_leaves_old_numbers_alone(
+def test_an_interruption_keeps_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object) -> Iterator[Row]:
         yield row("softmax", "eager", 1.0, 2**30)
         raise KeyboardInterrupt
 
-    old = json.dumps(results.plain([], {}))
     out = tmp_path / "new" / "bench.json"
-    out.parent.mkdir()
-    out.write_text(old)
     monkeypatch.setattr(suite, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bench(out=out)
-    assert out.read_text() == old
-    found = json.loads(out.with_name("bench.json.partial").read_text())
+    found = json.loads(out.read_text())
     assert [each.name for each in results.rows_of(found)] == ["softmax"]
 
 
@@ -231,28 +240,24 @@ def test_other_files_are_left_alone(text: str, tmp_path: Path) -> None:
     with pytest.raises(BabnError, match=r"not written by babn bench: name another file"):
         bench(out=out)
     assert out.read_text() == text
-    with pytest.raises(BabnError, match=r"is a folder: name a file, such as .*babn-bench\.json"):
+    with pytest.raises(BabnError, match="is not a regular file"):
         bench(out=tmp_path)
 
 
-def test_what_does_not_fit_beside_others_is_measured_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    waves: list[int] = []
+def test_what_does_not_fit_into_memory_has_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(step: object, device: object, repeats: int) -> Cost:
+        if step == "BABN":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.")
+        return Cost(1.0, 0.0, 2**30)
 
-    def measured(makers: list[object], *args: object) -> Iterator[Cost | None]:
-        waves.append(len(makers))
-        for maker in makers:
-            tight = cast(Any, maker).args[0].name == "BABN" and len(makers) > 1
-            yield None if tight else Cost(1.0, 0.0, 2**30)
-
-    monkeypatch.setattr(suite, "measured", measured)
-    sizes = TINY, replace(TINY, length=14)
-    groups = suite.waves(sizes, ["graphs"], ["softmax", "BABN", "BABN pairs"])
+    monkeypatch.setattr(suite, "free", lambda device: None)
+    monkeypatch.setattr(suite, "measure", measure)
+    monkeypatch.setattr(suite, "make_step", lambda row, device: row.name)
+    groups = suite.plan([TINY, replace(TINY, length=14)], ["graphs"], ["softmax", "BABN"])
     rows = list(suite.run(groups, 1, torch.device("cuda"), lambda text: None))
-    # Samples; light methods at two lengths, in training and prediction; heavy ones on their own.
-    assert waves == [4, 1, 1, 8, 1, 1, 1, 1, 4]
-    assert len(rows) == 16 and all(each.cost for each in rows)
+    # Training and prediction at two lengths, and samples.
+    assert [len(group) for group in groups] == [2, 2, 2, 2, 2] and len(rows) == 10
+    assert all((each.cost is None) == (each.name == "BABN") for each in rows)
 
 
 def test_runs_are_merged_into_one_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ Form = Literal["eager", "compiled", "graphs", "pass", "batched"]
 posterior mean or as a batch of samples."""
 
 FORMS: tuple[Form, ...] = ("eager", "compiled", "graphs")
+SAMPLED: tuple[Form, ...] = ("pass", "batched")
 
 SAMPLES = 20
 GENERATED = 32

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
 import torch
@@ -10,9 +9,9 @@ import torch
 import babn
 from babn.attention.method import MethodConfig
 from babn.benchmark import steps
-from babn.benchmark.gpu_processes import measured
-from babn.benchmark.results import GENERATED, SAMPLES, Form, Row, Size, Task
-from babn.benchmark.timing import Step, measure_in_turns
+from babn.benchmark.results import GENERATED, SAMPLED, SAMPLES, Cost, Form, Row, Size, Task
+from babn.benchmark.timing import Step, free, measure, measure_in_turns
+from babn.errors import is_out_of_memory
 
 CONFIGS: dict[str, MethodConfig | None] = {
     "softmax": None,
@@ -57,34 +56,26 @@ def sizes_of(lengths: Sequence[int], decoder: bool, quick: bool, gpu: bool) -> l
     return sizes
 
 
-def waves(sizes: Sequence[Size], forms: Sequence[Form], methods: Sequence[str]) -> list[list[Row]]:
-    """What to measure, in groups that are compiled at the same time and fit into memory together.
-
-    Measurements that are compared are in one group, except those of methods that take much memory.
-    """
-    encoders = [size for size in sizes if size.model == "albert"]
-    decoders = [size for size in sizes if size.model == "llama"]
-    light = [method for method in methods if method not in LONGEST]
-    heavy = [[method] for method in methods if method in LONGEST]
-    random = [method for method in methods if method != "softmax"]
-    one_text = [replace(size, batch=1) for size in encoders[:1]]
-    found = [_rows(one_text, ["sample"], random, ["pass", "batched"])]
-    for form in forms:
-        found += [_rows(encoders, ["train", "mean"], each, [form]) for each in (light, *heavy)]
-    for form in forms:
-        found += [_rows(decoders, [task], methods, [form]) for task in ("train", "mean")]
-    found.append(_rows(decoders, ["generate"], methods, ["eager"]))
-    return [wave for wave in found if wave]
+def plan(sizes: Sequence[Size], forms: Sequence[Form], methods: Sequence[str]) -> list[list[Row]]:
+    """What to measure, in groups of rows that are compared with each other."""
+    tasks: tuple[Task, ...] = ("train", "mean")
+    groups = []
+    for size in sizes:
+        names = _fitting(methods, size)
+        for form, task in product(forms, tasks):
+            groups.append([Row(task, name, form, size) for name in names])
+        if size.model == "llama":
+            groups.append([Row("generate", name, "eager", size) for name in names])
+    if sizes[0].model == "albert":
+        text = replace(sizes[0], batch=1)
+        random = [name for name in _fitting(methods, text) if name != "softmax"]
+        groups.append([Row("sample", name, form, text) for name in random for form in SAMPLED])
+    return [group for group in groups if group]
 
 
-def _rows(
-    sizes: Iterable[Size], tasks: Iterable[Task], methods: Iterable[str], forms: Iterable[Form]
-) -> list[Row]:
-    return [
-        Row(task, method, form, size)
-        for size, task, method, form in product(sizes, tasks, methods, forms)
-        if size.length <= LONGEST.get(method, size.length)
-    ]
+def _fitting(methods: Sequence[str], size: Size) -> list[str]:
+    """The methods that fit into memory."""
+    return [name for name in methods if size.length <= LONGEST.get(name, size.length)]
 
 
 def run(
@@ -93,12 +84,37 @@ def run(
     device: torch.device,
     report: Callable[[str], None],
 ) -> Iterator[Row]:
-    """Measures groups of rows one after the other, and reports progress."""
+    """Measures groups of rows, and reports progress.
+
+    On a CPU the steps of a group take turns, since other load slows a CPU down.
+    """
     for group in groups:
         if device.type == "cpu":
-            yield from _in_turns(group, repeats, report)
-        else:
-            yield from _in_processes(group, repeats, device, report)
+            report(about(group[0]))
+            costs = measure_in_turns([make_step(row, device) for row in group], repeats)
+            yield from (replace(row, cost=cost) for row, cost in zip(group, costs, strict=True))
+            continue
+        for row in group:
+            report(f"{about(row)}, {row.name}")
+            yield replace(row, cost=_measure_on_gpu(row, repeats, device))
+
+
+def about(row: Row) -> str:
+    """A line about what is measured."""
+    return f"{row.task}, {row.size.length} tokens, {row.form}"
+
+
+def _measure_on_gpu(row: Row, repeats: int, device: torch.device) -> Cost | None:
+    """The cost of a row; `None` if the GPU's memory is too small."""
+    torch.compiler.reset()  # graphs of earlier models would stay in memory
+    try:
+        return measure(make_step(row, device), device, repeats)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    finally:
+        free(device)
 
 
 def make_step(row: Row, device: torch.device) -> Step:
@@ -114,30 +130,3 @@ def make_step(row: Row, device: torch.device) -> Step:
             return steps.sampled(model, batch, SAMPLES, row.form)
         case "generate":
             return steps.generation(model, batch, GENERATED)
-
-
-def _in_turns(group: list[Row], repeats: int, report: Callable[[str], None]) -> Iterator[Row]:
-    """Alternates the steps of compared rows, since other load slows a CPU down."""
-    for task, size in dict.fromkeys((row.task, row.size) for row in group):
-        rows = [row for row in group if (row.task, row.size) == (task, size)]
-        report(f"{task}, {size.length} tokens, {rows[0].form}")
-        costs = measure_in_turns([make_step(row, torch.device("cpu")) for row in rows], repeats)
-        yield from (replace(row, cost=cost) for row, cost in zip(rows, costs, strict=True))
-
-
-def _in_processes(
-    group: list[Row], repeats: int, device: torch.device, report: Callable[[str], None]
-) -> Iterator[Row]:
-    """Measures rows together, and those that did not fit into memory one by one."""
-    profiled = any(row.form in ("compiled", "graphs") for row in group)
-    alone: list[Row] = []
-    makers = [partial(make_step, row) for row in group]
-    costs = measured(makers, device, repeats, report, profiled)
-    for row, cost in zip(group, costs, strict=True):
-        if cost is None and len(group) > 1:
-            alone.append(row)
-            continue
-        report(f"measured: {row.task}, {row.size.length} tokens, {row.name}, {row.form}")
-        yield replace(row, cost=cost)
-    for row in alone:
-        yield from _in_processes([row], repeats, device, report)

@@ -13,42 +13,28 @@ from babn.benchmark.results import Cost
 Step = Callable[[], None]
 
 WARM_UP = 5
-"""Steps before the measured ones, at the start and after each pause."""
+"""Steps before the measured ones."""
 
 LISTED = 40
 """Number of kernels that are listed by name."""
 
 
-def warm_up(step: Step, device: torch.device) -> None:
-    """Runs steps until everything is compiled and captured.
+def measure(step: Step, device: torch.device, repeats: int) -> Cost:
+    """The cost of a step on a GPU, after steps in which everything is compiled and captured.
 
     Peak memory is counted from the second step on: the first one compiles, and CUDA graphs, which
     have their own memory pool, are captured later.
     """
     for index in range(WARM_UP):
-        if index == 1 and device.type == "cuda":
+        if index == 1:
             free(device)
             torch.cuda.reset_peak_memory_stats(device)
         step()
-    _synchronize(device)
-
-
-def seconds_of(step: Step, device: torch.device, repeats: int) -> list[float]:
-    """The seconds of each step after the first few, which are slow after a pause."""
-    return [_seconds(step, device) for _ in range(WARM_UP + repeats)][WARM_UP:]
-
-
-def cost_of(times: list[float], step: Step, device: torch.device, profiled: bool = True) -> Cost:
-    """The cost of a step that was timed after warm-up, with its kernels if it is profiled."""
-    median, spread = statistics.median(times), _half_range(times)
-    if device.type == "cpu":
-        return Cost(median, spread, None)
-    memory = torch.cuda.max_memory_allocated(device)
-    if not profiled:
-        return Cost(median, spread, memory)
-    kernels = _kernels(step, device)
+    torch.cuda.synchronize(device)
+    times = [_seconds(step, device) for _ in range(repeats)]
+    memory, kernels = torch.cuda.max_memory_allocated(device), _kernels(step, device)
     busy = sum(kernel["seconds"] for kernel in kernels)
-    return Cost(median, spread, memory, busy, kernels[:LISTED])
+    return Cost(statistics.median(times), _half_range(times), memory, busy, kernels[:LISTED])
 
 
 def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
@@ -56,11 +42,11 @@ def measure_in_turns(steps: Sequence[Step], repeats: int) -> list[Cost]:
     cpu = torch.device("cpu")
     rounds = [[_seconds(step, cpu) for step in steps] for _ in range(repeats + 1)]
     columns = [list(times) for times in zip(*rounds[1:], strict=True)]
-    return [cost_of(times, step, cpu) for times, step in zip(columns, steps, strict=True)]
+    return [Cost(statistics.median(times), _half_range(times), None) for times in columns]
 
 
 def free(device: torch.device) -> None:
-    """Frees unused memory."""
+    """Frees unused memory, with that of compiled models that are gone."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -69,7 +55,8 @@ def free(device: torch.device) -> None:
 def _seconds(step: Step, device: torch.device) -> float:
     start = time.perf_counter()
     step()
-    _synchronize(device)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     return time.perf_counter() - start
 
 
@@ -86,15 +73,10 @@ def _kernels(step: Step, device: torch.device) -> list[dict[str, Any]]:
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         step()
-        _synchronize(device)
+        torch.cuda.synchronize(device)
     found = [
         {"name": row.key, "seconds": row.self_device_time_total / 1e6, "calls": row.count}
         for row in seen.key_averages()
         if row.self_device_time_total
     ]
     return sorted(found, key=lambda kernel: -kernel["seconds"])
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
