@@ -89,10 +89,6 @@ class NonFiniteError(BabnError, ValueError):
     """A parameter is NaN or infinite."""
 
 
-class DeviceError(BabnError, ValueError):
-    """Inputs and model are on different devices."""
-
-
 class SamplesError(BabnError, ValueError):
     """The number of samples is not a positive whole number, or does not fit the batch."""
 

@@ -217,16 +217,13 @@ def test_an_encoder_calls_the_forward_of_a_subclass_off_its_fast_path() -> None:
         assert gap([expected], [model(x)]) < 1e-5
 
 
-@pytest.mark.parametrize("others", [True, False])
-def test_multihead_attention_that_cannot_be_reached_is_refused(others: bool) -> None:
-    model: nn.Module = Around(ByHand(16, 4))
-    if others:
-        model.inner = Both(ByHand(16, 4), nn.MultiheadAttention(16, 4))
+def test_multihead_attention_that_computes_attention_itself_is_reported() -> None:
+    with pytest.raises(babn.errors.NothingToConvertError, match="look like attention: ByHand"):
+        babn.inspect(Around(ByHand(16, 4)), multihead_inputs({}))
 
-    with pytest.raises(
-        babn.errors.UnsupportedAttentionError, match=r"inner.* is of class ByHand.*super\(\)"
-    ):
-        babn.convert(model, babn.BeliefConfig.pairs(max_length=16), multihead_inputs({}))
+    both = Around(Both(ByHand(16, 4), nn.MultiheadAttention(16, 4)))
+    skipped = babn.inspect(both, multihead_inputs({})).skipped
+    assert list(skipped) == ["inner.first"] and "computes attention itself" in str(skipped)
 
 
 class Both(nn.Module):

@@ -1,18 +1,15 @@
 """Checks in every forward pass that the converted attention calls are intercepted.
 
 After conversion, attention can still be changed: by another implementation in the configuration,
-another forward or another module. Such a model would run without noise and without a KL. Three
-checks detect it. They allow forward passes that skip layers, as with early exit, cached encoder
-outputs, missing images and LayerDrop:
+another forward or another module. Such a model would run without noise and without a KL. Two checks
+detect it. They allow forward passes that skip layers, as with early exit, cached encoder outputs,
+missing images and LayerDrop:
 
 1. An attention module that ran has made a call in this forward pass.
-2. A stack of layers that ran has made at least one self-attention call.
-3. All attention modules are still parts of the model.
+2. All attention modules are still parts of the model.
 """
 
-import re
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -30,14 +27,6 @@ def check_module(module: nn.Module, args: Any, output: Any) -> None:
     context = active_context()
     if context is None or path not in context.counts:
         raise _changed(f"{path or type(module).__name__} ran without an attention call", module)
-
-
-def check_stack(paths: tuple[str, ...], module: nn.Module, args: Any, output: Any) -> None:
-    """Forward hook of a stack of layers: raises if its self-attention modules made no call."""
-    context = active_context()
-    called = context is not None and any(path in context.counts for path in paths)
-    if not called and not drops_layers(module):
-        raise _changed(f"{type(module).__name__} ran without an attention call", module)
 
 
 def check_parts(root: nn.Module, paths: Iterable[str]) -> None:
@@ -60,13 +49,6 @@ def _leads_to_site(root: nn.Module, path: str) -> bool:
     return hasattr(module, CALL_SITE)
 
 
-def drops_layers(module: nn.Module) -> bool:
-    """Whether a stack may skip all of its layers in training (LayerDrop)."""
-    settings = {**vars(getattr(module, "config", module)), **vars(module)}
-    found = [value for name, value in settings.items() if re.search("layer_?drop", name)]
-    return module.training and any(isinstance(value, float) and value > 0 for value in found)
-
-
 def _changed(what: str, module: nn.Module) -> ConversionError:
     """The error for attention that was changed after conversion."""
     found = getattr(getattr(module, "config", None), "_attn_implementation", None)
@@ -81,30 +63,7 @@ def _changed(what: str, module: nn.Module) -> ConversionError:
 
 
 def attach_checks(model: nn.Module, state: BeliefState) -> list[Undo]:
-    """Attaches the checks of modules that ran. Call it before the hooks of forward contexts."""
-    modules: set[str] = set()
-    stacks: dict[str, set[str]] = {}
-    for chain in state.chains:
-        paths = {call.path for call in chain.calls}
-        modules |= paths
-        own = {call.path for call in chain.calls if not call.crossed}
-        stacks.setdefault(stack_of(model, [*paths]), set()).update(own)
-    undos: list[Undo] = [
-        model.get_submodule(path).register_forward_hook(check_module).remove for path in modules
-    ]
-    for path, inner in stacks.items():
-        if inner:  # all cross-attention may be skipped
-            hook = partial(check_stack, tuple(inner))
-            undos.append(model.get_submodule(path).register_forward_hook(hook).remove)
-    return undos
-
-
-def stack_of(model: nn.Module, paths: list[str]) -> str:
-    """Path of the innermost module that has a forward and holds the modules of all paths."""
-    parts = [path.split(".")[:-1] for path in paths]
-    common = parts[0]
-    while not all(part[: len(common)] == common for part in parts):
-        common = common[:-1]
-    while common and type(model.get_submodule(".".join(common))).forward is nn.Module.forward:
-        common = common[:-1]
-    return ".".join(common)
+    """Attaches the check of modules that ran. Call it before the hooks of forward contexts."""
+    paths = {call.path for chain in state.chains for call in chain.calls}
+    modules = [model.get_submodule(path) for path in sorted(paths)]
+    return [module.register_forward_hook(check_module).remove for module in modules]

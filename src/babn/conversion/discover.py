@@ -37,7 +37,6 @@ from babn.errors import (
     ConversionError,
     ExampleInputsError,
     NothingToConvertError,
-    UnsupportedAttentionError,
 )
 
 
@@ -115,24 +114,22 @@ def _recorded(
     undos = own_configurations(model)
     try:
         undos += install_everywhere(model)
-        running, entered = _tracked(model, undos)
-        with recording(model, masked_uniform) as recorder, FunctionalMode(running):
+        functions = FunctionalMode(_running(model, undos))
+        with recording(model, masked_uniform) as recorder, functions:
             output = run_example(model, call)
     finally:
         undo_all(undos)
-    _check_multihead(model, entered, recorder.calls)
     if not recorder.calls:
         raise NothingToConvertError(_nothing_found(model))
     return output, recorder
 
 
-def _tracked(model: nn.Module, undos: list[Undo]) -> tuple[list[nn.Module], set[nn.Module]]:
-    """The modules whose forward is running, the innermost last, and those whose forward has run."""
-    running, entered = [model], set()
+def _running(model: nn.Module, undos: list[Undo]) -> list[nn.Module]:
+    """The modules whose forward is running, the innermost last, as hooks keep track of them."""
+    running = [model]
 
     def enter(module: nn.Module, _: Any) -> None:
         running.append(module)
-        entered.add(module)
 
     def leave(*_: Any) -> None:
         running.pop()
@@ -140,19 +137,7 @@ def _tracked(model: nn.Module, undos: list[Undo]) -> tuple[list[nn.Module], set[
     for module in model.modules():
         undos.append(module.register_forward_pre_hook(enter).remove)
         undos.append(module.register_forward_hook(leave, always_call=True).remove)
-    return running, entered
-
-
-def _check_multihead(model: nn.Module, entered: set[nn.Module], calls: list[Call]) -> None:
-    """Raises if a multi-head module ran without a recorded call."""
-    callers = {call.path for call in calls}
-    for path, module in model.named_modules():
-        if isinstance(module, nn.MultiheadAttention) and module in entered and path not in callers:
-            raise UnsupportedAttentionError(
-                f"{path or 'The model'} is of class {type(module).__name__}, derived from "
-                "nn.MultiheadAttention, and its forward computes attention in a way that cannot be "
-                "replaced. Call super().forward or F.scaled_dot_product_attention in it."
-            )
+    return running
 
 
 def _not_reproduced(model: nn.Module, gap: float, limit: float) -> ConversionError:

@@ -86,8 +86,9 @@ def _copied(call: Arguments) -> Arguments:
 
 
 def looks_like_attention(module: nn.Module) -> bool:
-    """Whether the name of a module's class contains "attention"."""
-    return "attention" in type(module).__name__.lower()
+    """Whether the name of a module's class, or of a base class of torch, contains "attention"."""
+    named = "attention" in type(module).__name__.lower()
+    return named or isinstance(module, nn.MultiheadAttention)
 
 
 def tolerance_for(model: nn.Module, keys: list[Tensor], output: Any) -> float:

@@ -57,7 +57,6 @@ class ForwardContext:
         fixed = isinstance(override.noise_source, FixedNoise)
         self.past = tokens_in(cache) if fixed else 0
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
-        self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
         self.states: dict[int, tuple[Any, Sizes | None]] = {}
         self.methods = [cast(AttentionMethod, method) for method in state.rules]
@@ -260,7 +259,8 @@ def current_context(site: CallSite) -> ForwardContext:
     if current is None and torch._C._current_graph_task_id() != -1:
         raise CheckpointingError(
             f"{site.path} is recomputed by a checkpoint that does not know its forward pass. Use "
-            "babn.checkpoint in place of torch.utils.checkpoint.checkpoint."
+            "babn.checkpoint in place of torch.utils.checkpoint.checkpoint, and for transformers "
+            'models use_reentrant=False: activation_checkpointing_enable({"use_reentrant": False}).'
         )
     if current is None:
         raise NotConvertedError(

@@ -12,9 +12,8 @@ from babn.conversion.attend import CALL_SITE
 from babn.conversion.call_checks import check_parts
 from babn.conversion.checkpointing import keep_context_across_checkpoints
 from babn.conversion.forward_context import begin, end
-from babn.conversion.state import BeliefState, own_state
+from babn.conversion.state import own_state
 from babn.elbo import add_to_loss, nll_factor, rows_per_example
-from babn.errors import DeviceError
 
 
 class OpenContext:
@@ -35,20 +34,8 @@ class OpenContext:
         assert state is not None
         if begin(module, state, wants_weights(module, kwargs), kwargs.get("past_key_values")):
             check_parts(self.root, self.paths)
-        if not torch.compiler.is_compiling():
-            self._check_devices(module, state, (*args, *kwargs.values()))
-            if module.training:
-                keep_context_across_checkpoints(self.checkpointed)
-
-    @staticmethod
-    def _check_devices(module: nn.Module, state: BeliefState, inputs: tuple[Any, ...]) -> None:
-        spread = hasattr(module, "hf_device_map") or type(state.kl_weight) is not Tensor
-        for value in () if spread else inputs:
-            if isinstance(value, Tensor) and value.device != state.kl_weight.device:
-                raise DeviceError(
-                    f"An input is on {value.device}, the model on {state.kl_weight.device}. "
-                    f"Move the batch with .to({str(state.kl_weight.device)!r}) or the model."
-                )
+        if module.training and not torch.compiler.is_compiling():
+            keep_context_across_checkpoints(self.checkpointed)
 
 
 def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
