@@ -77,30 +77,9 @@ CASES = {
     "NegativeLogLikelihood": Case(streaming.NegativeLogLikelihood, metrics.nll, probabilities),
     "BrierScore": Case(streaming.BrierScore, metrics.brier, probabilities),
     "CalibrationError": Case(streaming.CalibrationError, metrics.ece, probabilities),
-    "MaximumCalibrationError": Case(streaming.MaximumCalibrationError, metrics.mce, probabilities),
-    "AdaptiveCalibrationError": Case(
-        streaming.AdaptiveCalibrationError, metrics.adaptive_ece, probabilities
-    ),
-    "ClasswiseCalibrationError": Case(
-        lambda: streaming.ClasswiseCalibrationError(CLASSES), metrics.classwise_ece, probabilities
-    ),
-    "TopLabelCalibrationError": Case(
-        lambda: streaming.TopLabelCalibrationError(CLASSES), metrics.top_label_ece, probabilities
-    ),
     "OutOfDistributionAuroc": Case(streaming.OutOfDistributionAuroc, apart(metrics.auroc), foreign),
     "OutOfDistributionFpr95": Case(streaming.OutOfDistributionFpr95, apart(metrics.fpr95), foreign),
-    "OutOfDistributionAveragePrecision": Case(
-        streaming.OutOfDistributionAveragePrecision, apart(metrics.average_precision), foreign
-    ),
     "AreaUnderRiskCoverage": Case(streaming.AreaUnderRiskCoverage, metrics.aurc, selective),
-    "ExcessAreaUnderRiskCoverage": Case(
-        streaming.ExcessAreaUnderRiskCoverage, metrics.e_aurc, selective
-    ),
-    "SelectiveAccuracy": Case(
-        lambda: streaming.SelectiveAccuracy(0.7),
-        lambda *answers: metrics.selective_accuracy(*answers, 0.7),
-        selective,
-    ),
     "AnsweredShare": Case(
         lambda: streaming.AnsweredShare(abstention()),
         lambda *data: abstention().evaluate(*data)["coverage"],
@@ -122,16 +101,4 @@ CASES = {
         predictions,
     ),
     "PavpuScore": Case(streaming.PavpuScore, metrics.pavpu, samples, axis=1),
-    "AccurateGivenCertain": Case(
-        streaming.AccurateGivenCertain,
-        lambda *data: metrics.pavpu(*data).accurate_given_certain,
-        samples,
-        axis=1,
-    ),
-    "UncertainGivenInaccurate": Case(
-        streaming.UncertainGivenInaccurate,
-        lambda *data: metrics.pavpu(*data).uncertain_given_inaccurate,
-        samples,
-        axis=1,
-    ),
 }

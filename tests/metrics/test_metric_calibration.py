@@ -14,14 +14,12 @@ from babn import Prediction
 from babn.metrics import (
     accuracy,
     adaptive_ece,
-    classwise_ece,
     ece,
     mce,
     reliability,
-    top_label_ece,
 )
 
-ERRORS = [ece, mce, adaptive_ece, classwise_ece, top_label_ece]
+ERRORS = [ece, mce, adaptive_ece]
 bin_numbers = st.integers(1, 20)
 
 
@@ -39,21 +37,11 @@ def loop_gap(cells: list[object], confidences: list[float], right: list[bool]) -
     return sum(gaps) / len(right)
 
 
-def loop_ece(probs: Tensor, labels: Tensor, bins: int, by_class: bool = False) -> float:
+def loop_ece(probs: Tensor, labels: Tensor, bins: int) -> float:
     confidences, answers = probs.amax(-1).tolist(), probs.argmax(-1).tolist()
-    cells = [
-        (place(c, bins), a if by_class else 0) for c, a in zip(confidences, answers, strict=True)
-    ]
+    cells = [place(c, bins) for c in confidences]
     right = [a == y for a, y in zip(answers, labels.tolist(), strict=True)]
     return loop_gap(cells, confidences, right)
-
-
-def loop_classwise(probs: Tensor, labels: Tensor, bins: int) -> float:
-    total = 0.0
-    for c, column in enumerate(probs.unbind(-1)):
-        cells = [place(p, bins) for p in column.tolist()]
-        total += loop_gap(cells, column.tolist(), (labels == c).tolist())
-    return total / probs.shape[-1]
 
 
 def loop_adaptive(probs: Tensor, labels: Tensor, bins: int) -> float:
@@ -85,12 +73,6 @@ def test_mce_is_that_of_torchmetrics(seed: int, size: int, bins: int) -> None:
 def test_errors_are_those_of_plain_loops(seed: int, size: int, bins: int) -> None:
     for probs, labels in (drawn(seed, size), coarse(seed, size)):
         assert ece(probs, labels, bins) == pytest.approx(loop_ece(probs, labels, bins))
-        assert top_label_ece(probs, labels, bins) == pytest.approx(
-            loop_ece(probs, labels, bins, by_class=True)
-        )
-        assert classwise_ece(probs, labels, bins) == pytest.approx(
-            loop_classwise(probs, labels, bins)
-        )
 
 
 @patient
@@ -112,20 +94,6 @@ def test_ece_by_hand() -> None:
     assert ece(probs, labels) == pytest.approx(0.5 * 0.15 + 0.5 * 0.04)
     assert mce(probs, labels) == pytest.approx(0.15)
     assert ece(probs, labels, bins=1) == pytest.approx(0.805 - 0.75)
-    assert top_label_ece(probs, labels) == pytest.approx(ece(probs, labels))
-
-
-def test_classwise_ece_by_hand() -> None:
-    probs, labels = two_classes([0.8, 0.8], [True, False])
-    assert classwise_ece(probs, labels) == pytest.approx((0.3 + 0.3) / 2)
-
-
-def test_errors_of_top_labels_do_not_cancel() -> None:
-    """Class 0 is overconfident and class 1 underconfident by the same amount."""
-    probs = torch.tensor([[0.75, 0.25], [0.75, 0.25], [0.25, 0.75], [0.25, 0.75]])
-    labels = torch.tensor([0, 1, 1, 1])
-    assert ece(probs, labels) == 0
-    assert top_label_ece(probs, labels) == pytest.approx(0.25)
 
 
 def test_adaptive_ece_by_hand() -> None:
@@ -191,11 +159,10 @@ def test_finer_groups_have_larger_errors(seed: int, size: int, bins: int) -> Non
     overall = abs(probs.amax(-1).mean().item() - accuracy(probs, labels))
     error = ece(probs, labels, bins)
     assert overall <= error + 1e-12
-    assert error <= top_label_ece(probs, labels, bins) + 1e-12
     assert error <= mce(probs, labels, bins) + 1e-12
 
 
-@pytest.mark.parametrize("error", [ece, adaptive_ece, classwise_ece, top_label_ece])
+@pytest.mark.parametrize("error", [ece, adaptive_ece])
 def test_labels_drawn_from_the_probabilities_are_calibrated(error) -> None:
     probs = drawn(0, 100_000, 4)[0]
     labels = probs.multinomial(1, generator=generator(1)).squeeze(-1)

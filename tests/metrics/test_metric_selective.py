@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metric_cases import answered, generator, patient, seeds, sizes
 
-from babn.metrics import aurc, e_aurc, risk_coverage, selective_accuracy
+from babn.metrics import aurc, risk_coverage
 
 CONFIDENCE = torch.tensor([0.9, 0.6, 0.8, 0.7])
 CORRECT = torch.tensor([True, False, False, True])
@@ -26,10 +26,8 @@ def test_curve_by_hand() -> None:
     assert found.risk.tolist() == pytest.approx([0, 1 / 2, 1 / 3, 1 / 2])
 
 
-def test_areas_by_hand() -> None:
-    area, best = (0 + 1 / 2 + 1 / 3 + 1 / 2) / 4, (0 + 0 + 1 / 3 + 1 / 2) / 4
-    assert aurc(CONFIDENCE, CORRECT) == pytest.approx(area)
-    assert e_aurc(CONFIDENCE, CORRECT) == pytest.approx(area - best)
+def test_area_by_hand() -> None:
+    assert aurc(CONFIDENCE, CORRECT) == pytest.approx((0 + 1 / 2 + 1 / 3 + 1 / 2) / 4)
 
 
 @patient
@@ -59,8 +57,6 @@ def test_the_area_is_between_the_best_and_the_worst(seed: int, size: int) -> Non
     confidence, correct = answered(seed, size)
     best, worst = aurc(correct.double(), correct), aurc(-correct.double(), correct)
     assert best - 1e-12 <= aurc(confidence, correct) <= worst + 1e-12
-    assert e_aurc(correct.double(), correct) == 0
-    assert e_aurc(confidence, correct) == pytest.approx(aurc(confidence, correct) - best)
 
 
 @patient
@@ -69,37 +65,6 @@ def test_constant_confidence_has_the_overall_risk(seed: int, size: int) -> None:
     correct = answered(seed, size)[1]
     risk = 1 - correct.double().mean().item()
     assert aurc(torch.zeros(size), correct) == pytest.approx(risk)
-
-
-@patient
-@given(seeds, sizes)
-def test_full_coverage_gives_the_accuracy(seed: int, size: int) -> None:
-    confidence, correct = answered(seed, size)
-    found = selective_accuracy(confidence, correct, coverage=1.0)
-    assert found == pytest.approx(correct.double().mean().item())
-
-
-@pytest.mark.parametrize(
-    ("coverage", "expected"),
-    [(0.01, 1), (0.25, 1), (0.2501, 1 / 2), (0.5, 1 / 2), (0.75, 2 / 3), (0.76, 1 / 2), (1, 1 / 2)],
-)
-def test_selective_accuracy_by_hand(coverage: float, expected: float) -> None:
-    assert selective_accuracy(CONFIDENCE, CORRECT, coverage) == pytest.approx(expected)
-
-
-@patient
-@given(st.integers(1, 300), st.data())
-def test_a_coverage_that_is_a_whole_number_of_examples_takes_as_many(
-    size: int, data: st.DataObject
-) -> None:
-    taken = data.draw(st.integers(1, size))
-    right = torch.arange(size) < taken
-    confidence = -torch.arange(size).double()
-    assert selective_accuracy(confidence, right, taken / size) == pytest.approx(1)
-    if taken > 1:
-        wrong_last = torch.arange(size) < taken - 1
-        expected = (taken - 1) / taken
-        assert selective_accuracy(confidence, wrong_last, taken / size) == pytest.approx(expected)
 
 
 def test_batch_axes_are_joined() -> None:

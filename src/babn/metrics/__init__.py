@@ -4,27 +4,10 @@ from importlib import import_module
 from typing import Any
 
 from babn.metrics.accuracy_nll_brier import accuracy, brier, confidence_and_correct, nll
-from babn.metrics.calibration_error import (
-    Reliability,
-    adaptive_ece,
-    classwise_ece,
-    ece,
-    mce,
-    reliability,
-    top_label_ece,
-)
+from babn.metrics.calibration_error import Reliability, adaptive_ece, ece, mce, reliability
 from babn.metrics.pavpu_counts import Pavpu, pavpu
-from babn.metrics.ranking import (
-    RiskCoverage,
-    aurc,
-    auroc,
-    average_precision,
-    e_aurc,
-    fpr95,
-    risk_coverage,
-    selective_accuracy,
-)
-from babn.metrics.registry import METRICS, Metric, evaluate, metrics_for
+from babn.metrics.ranking import RiskCoverage, aurc, auroc, fpr95, risk_coverage
+from babn.metrics.registry import METRICS, Metric, evaluate
 
 __all__ = [
     "METRICS",
@@ -36,22 +19,16 @@ __all__ = [
     "adaptive_ece",
     "aurc",
     "auroc",
-    "average_precision",
     "brier",
-    "classwise_ece",
     "confidence_and_correct",
-    "e_aurc",
     "ece",
     "evaluate",
     "fpr95",
     "mce",
-    "metrics_for",
     "nll",
     "pavpu",
     "reliability",
     "risk_coverage",
-    "selective_accuracy",
-    "top_label_ece",
 ]
 
 

@@ -1,7 +1,4 @@
-"""Calibration errors: ECE, MCE, adaptive, classwise and top-label ECE, and reliability diagrams.
-
-Each error is computed from sums over bins of confidence, which add up over batches and processes.
-"""
+"""Calibration errors from sums over bins of confidence: ECE, MCE, adaptive ECE and reliability."""
 
 from dataclasses import dataclass
 
@@ -68,31 +65,11 @@ def adaptive_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
     with equal confidence count with their mean accuracy, so that their order does not matter. From
     Nguyen and O'Connor (2015, <https://arxiv.org/abs/1508.05154>), applied to the confidence.
     """
+    check_count("bins", bins, MetricInputError)
     p, y = examples(probs, labels)
-    return mean_gap(equal_mass_sums(p.amax(-1), correctness(p, y), bins)).item()
-
-
-def classwise_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
-    r"""Classwise or static calibration error.
-
-    $$\frac1C \sum_c \sum_b \frac{n_{cb}}{n} |\mathrm{freq}_{cb} - \mathrm{prob}_{cb}|$$
-
-    with the frequency of class $c$, and its mean probability, among the examples whose probability
-    of that class is in bin $b$ (Kull et al. 2019, <https://arxiv.org/abs/1910.12656>; Nixon et al.
-    2019, <https://arxiv.org/abs/1904.01685>).
-    """
-    return mean_gap(class_sums(*examples(probs, labels), bins)).item()
-
-
-def top_label_ece(probs: Probs, labels: Labels, bins: int = 10) -> float:
-    r"""Top-label calibration error, with separate bins per predicted class.
-
-    $$\sum_c \sum_b \frac{n_{cb}}{n} |\mathrm{acc}_{cb} - \mathrm{conf}_{cb}|$$
-
-    over the examples whose most probable class is $c$ (Gupta and Ramdas 2022,
-    <https://arxiv.org/abs/2107.08353>). Never below `ece`.
-    """
-    return mean_gap(top_label_sums(*examples(probs, labels), bins)).item()
+    confidence, correct = sorted_by_confidence(p.amax(-1), correctness(p, y))
+    cell = torch.arange(len(correct), device=correct.device) * bins // len(correct)
+    return mean_gap(cell_sums(cell, confidence, correct, bins)).item()
 
 
 def confidence_sums(p: FlatProbs, y: FlatLabels, bins: int) -> Sums:
@@ -102,37 +79,14 @@ def confidence_sums(p: FlatProbs, y: FlatLabels, bins: int) -> Sums:
 
 def binned_sums(confidence: Values, correct: Values, bins: int) -> Sums:
     """Sums over equal-width bins, from confidences and correctness (0 or 1)."""
-    return cell_sums(bin_index(confidence, bins), confidence, correct, bins)
-
-
-def class_sums(p: FlatProbs, y: FlatLabels, bins: int) -> Sums:
-    """Sums over equal-width bins of the probability of each class."""
-    # One class at a time, so that thousands of classes take no more memory than one.
-    return torch.stack(
-        [cell_sums(bin_index(q, bins), q, (y == c).to(q), bins) for c, q in enumerate(p.unbind(-1))]
-    )
-
-
-def top_label_sums(p: FlatProbs, y: FlatLabels, bins: int) -> Sums:
-    """Sums over equal-width bins of the confidence, separately for each predicted class."""
-    confidence, predicted = p.max(-1)
-    cell = bin_index(confidence, bins) + predicted * bins
-    sums = cell_sums(cell, confidence, correctness(p, y), p.shape[-1] * bins)
-    return sums.unflatten(0, (-1, bins))
-
-
-def equal_mass_sums(confidence: Values, correct: Values, bins: int) -> Sums:
-    """Sums over bins of equally many examples, the most confident first."""
-    check_count("bins", bins, MetricInputError)
-    confidence, correct = sorted_by_confidence(confidence, correct)
-    cell = torch.arange(len(correct), device=correct.device) * bins // len(correct)
-    return cell_sums(cell, confidence, correct, bins)
+    inner_edges = bin_edges(bins, confidence.device)[1:-1]
+    return cell_sums(torch.bucketize(confidence, inner_edges), confidence, correct, bins)
 
 
 def cell_sums(
     cell: Int[Tensor, "example"], confidence: Values, correct: Values, cells: int
 ) -> Sums:
-    """Sums over the examples in each cell."""
+    """Sums over the examples in each bin."""
     rows = torch.stack([torch.ones_like(confidence), confidence, correct], -1)
     return rows.new_zeros(cells, 3).index_add(0, cell, rows)
 
@@ -141,11 +95,6 @@ def bin_edges(bins: int, device: torch.device | str) -> Float[Tensor, "edge"]:
     """Edges of equal-width bins, from 0 to 1."""
     check_count("bins", bins, MetricInputError)
     return torch.arange(bins + 1, dtype=torch.float64, device=device) / bins
-
-
-def bin_index(confidence: Values, bins: int) -> Int[Tensor, "example"]:
-    """Index of the equal-width bin of each confidence; an edge belongs to the lower bin."""
-    return torch.bucketize(confidence.contiguous(), bin_edges(bins, confidence.device)[1:-1])
 
 
 def mean_gap(sums: Sums) -> Float[Tensor, ""]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from babn.errors import MetricInputError
@@ -35,18 +35,7 @@ class Pavpu:
         r"""PAvPU, $(n_{ac} + n_{iu}) / (n_{ac} + n_{au} + n_{ic} + n_{iu})$."""
         certain = self.accurate_certain + self.inaccurate_certain
         uncertain = self.accurate_uncertain + self.inaccurate_uncertain
-        return _ratio(self.accurate_certain + self.inaccurate_uncertain, certain + uncertain)
-
-    @property
-    def accurate_given_certain(self) -> float:
-        r"""Share of correct among certain predictions, $n_{ac} / (n_{ac} + n_{ic})$, or NaN."""
-        return _ratio(self.accurate_certain, self.accurate_certain + self.inaccurate_certain)
-
-    @property
-    def uncertain_given_inaccurate(self) -> float:
-        r"""Share of uncertain among wrong predictions, $n_{iu} / (n_{ic} + n_{iu})$, or NaN."""
-        wrong = self.inaccurate_certain + self.inaccurate_uncertain
-        return _ratio(self.inaccurate_uncertain, wrong)
+        return (self.accurate_certain + self.inaccurate_uncertain) / (certain + uncertain)
 
     def __float__(self) -> float:
         return self.value
@@ -65,13 +54,8 @@ def pavpu(sample_probs: SampleProbs, labels: Labels, alpha: float = 0.05) -> Pav
         alpha: Significance level of the test.
     """
     check_share("alpha", alpha, error=MetricInputError)
-    return Pavpu(*pavpu_counts(*sampled_examples(sample_probs, labels), alpha).tolist())
-
-
-def pavpu_counts(p: FlatSamples, y: FlatLabels, alpha: float) -> Int[Tensor, "4"]:
-    """Counts in the order of the fields of `Pavpu`."""
-    accurate, certain = accurate_and_certain(p, y, alpha)
-    return torch.bincount(2 * ~accurate + ~certain, minlength=4)
+    accurate, certain = accurate_and_certain(*sampled_examples(sample_probs, labels), alpha)
+    return Pavpu(*torch.bincount(2 * ~accurate + ~certain, minlength=4).tolist())
 
 
 def accurate_and_certain(
@@ -81,7 +65,3 @@ def accurate_and_certain(
     mean = p.mean(0)
     certain = welch_p_value(*of_top_two(p, mean)) < alpha
     return correctness(mean, y).bool(), certain
-
-
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")

@@ -10,10 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from babn.errors import MetricInputError
 from babn.metrics.accuracy_nll_brier import sorted_by_confidence
 from babn.metrics.inputs import Flags, Scores, Values, numbers, scores_and_flags
-from babn.validation import check_share
 
 
 def auroc(inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]) -> float:
@@ -40,21 +38,6 @@ def fpr95(inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]) 
     needed = -(-95 * len(outer) // 100)
     threshold = outer[len(outer) - needed]
     return (inner >= threshold).double().mean().item()
-
-
-def average_precision(
-    inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]
-) -> float:
-    r"""Area under the precision-recall step curve, where outside examples are positive.
-
-    $$\frac1m \sum_j \frac{\#\{\mathrm{outside} \ge s_j\}}{\#\{\mathrm{all} \ge s_j\}}$$
-
-    over the scores $s_j$ of the $m$ outside examples.
-    """
-    inner, outer = sorted_scores(inside, outside)
-    outer_found = len(outer) - torch.searchsorted(outer, outer).double()
-    inner_found = len(inner) - torch.searchsorted(inner, outer)
-    return (outer_found / (outer_found + inner_found)).mean().item()
 
 
 def sorted_scores(
@@ -95,20 +78,3 @@ def risk_coverage(confidence: Scores, correct: Flags) -> RiskCoverage:
 def aurc(confidence: Scores, correct: Flags) -> float:
     """Area under the risk-coverage curve: the mean risk over all coverages."""
     return risk_coverage(confidence, correct).risk.mean().item()
-
-
-def e_aurc(confidence: Scores, correct: Flags) -> float:
-    """Excess area under the risk-coverage curve, from 0.
-
-    The area minus the smallest possible one, for which every correct prediction ranks above every
-    wrong one (Geifman et al. 2019, <https://arxiv.org/abs/1805.08206>).
-    """
-    area = aurc(confidence, correct)
-    return max(area - aurc(correct.double(), correct), 0.0)
-
-
-def selective_accuracy(confidence: Scores, correct: Flags, coverage: float) -> float:
-    """Accuracy on the most confident examples, as few of them as reach the coverage."""
-    check_share("coverage", coverage, up_to_one=True, error=MetricInputError)
-    curve = risk_coverage(confidence, correct)
-    return 1 - curve.risk[(curve.coverage < coverage).sum()].item()

@@ -1,7 +1,7 @@
-"""The metrics as torchmetrics classes, updated batch by batch and gathered over processes.
+"""Metrics as torchmetrics classes, updated batch by batch and gathered over processes.
 
-States are in float64: sums and counts where they suffice, otherwise two numbers per example.
-Metrics that take probabilities also take a `Prediction`.
+States are in float64: sums where they suffice, otherwise two numbers per example. Metrics that take
+probabilities also take a `Prediction`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from babn import metrics
 from babn.errors import MetricInputError, MissingExtraError
 from babn.metrics import accuracy_nll_brier, inputs
-from babn.metrics import calibration_error as calibrated
+from babn.metrics.calibration_error import confidence_sums, mean_gap
 from babn.metrics.inputs import Flags, Labels, Probs, SampleProbs, Scores, Values
-from babn.metrics.pavpu_counts import Pavpu, pavpu_counts
+from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.prediction.result import Prediction
 from babn.validation import check_count, check_share
 
@@ -156,113 +156,41 @@ class ConformalSetSize(ConformalCoverage):
         return self.sets.sets(prediction).sum(-1)
 
 
-class Bins(Exact):
-    """Calibration error from sums over bins.
-
-    Args:
-        bins: Number of bins, per class if `num_classes` is given.
-        num_classes: Number of classes with separate bins.
-        settings: Arguments of `torchmetrics.Metric`.
-
-    Attributes:
-        add_up: Returns sums over bins from probabilities, labels and the number of bins.
-        gap: Returns the error from the sums.
-    """
-
-    add_up: Callable[[Tensor, Tensor, int], Tensor]
-    gap: Callable[[Tensor], Tensor] = staticmethod(calibrated.mean_gap)
-    sums: Tensor
-
-    def __init__(self, bins: int = 10, num_classes: int | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
-        check_count("bins", bins, MetricInputError)
-        if num_classes is not None:
-            check_count("num_classes", num_classes, MetricInputError)
-        self.bins, self.num_classes = bins, num_classes
-        self.zeros("sums", *([] if num_classes is None else [num_classes]), bins, 3)
-
-    def update(self, probs: Probs, labels: Labels) -> None:
-        """Adds a batch of probabilities, or a prediction, and its labels."""
-        p, y = inputs.examples(probs, labels)
-        if self.num_classes not in (None, p.shape[-1]):
-            inputs.fail(
-                f"probs has {p.shape[-1]} classes and the metric num_classes={self.num_classes}",
-                "Make them the same.",
-            )
-        self.sums += self.add_up(p, y, self.bins)
-
-    def compute(self) -> Float[Tensor, ""]:
-        """The calibration error of all examples so far."""
-        return self.gap(self.sums)
-
-
-class CalibrationError(Bins):
-    """Expected calibration error, as `babn.metrics.ece`."""
-
-    add_up = staticmethod(calibrated.confidence_sums)
-
-
-class MaximumCalibrationError(Bins):
-    """Maximum calibration error, as `babn.metrics.mce`."""
-
-    add_up = staticmethod(calibrated.confidence_sums)
-    gap = staticmethod(calibrated.largest_gap)
-
-
-class ClasswiseCalibrationError(Bins):
-    """Classwise calibration error, as `babn.metrics.classwise_ece`."""
-
-    add_up = staticmethod(calibrated.class_sums)
-
-    def __init__(self, num_classes: int, bins: int = 10, **settings: Any) -> None:
-        super().__init__(bins, num_classes, **settings)
-
-
-class TopLabelCalibrationError(ClasswiseCalibrationError):
-    """Top-label calibration error, as `babn.metrics.top_label_ece`."""
-
-    add_up = staticmethod(calibrated.top_label_sums)
-
-
-class Counts(Exact):
-    """Counts predictions by accuracy and certainty; `share` is the attribute of `Pavpu`."""
+class PavpuScore(Mean):
+    """PAvPU: share of predictions certain and correct or uncertain and wrong."""
 
     higher_is_better = True
-    share: str
-    counts: Tensor
 
     def __init__(self, alpha: float = 0.05, **settings: Any) -> None:
         super().__init__(**settings)
         check_share("alpha", alpha, error=MetricInputError)
         self.alpha = alpha
-        self.zeros("counts", 4)
 
-    def update(self, sample_probs: SampleProbs, labels: Labels) -> None:
+    def update(self, sample_probs: SampleProbs, labels: Labels) -> None:  # type: ignore[override]
         """Adds a batch of sampled probabilities, or a prediction, and its labels."""
-        self.counts += pavpu_counts(*inputs.sampled_examples(sample_probs, labels), self.alpha)
+        sampled = inputs.sampled_examples(sample_probs, labels)
+        accurate, certain = accurate_and_certain(*sampled, self.alpha)
+        self.add(accurate == certain)
+
+
+class CalibrationError(Exact):
+    """Expected calibration error, as `babn.metrics.ece`."""
+
+    sums: Tensor
+
+    def __init__(self, bins: int = 10, **settings: Any) -> None:
+        super().__init__(**settings)
+        check_count("bins", bins, MetricInputError)
+        self.bins = bins
+        self.zeros("sums", bins, 3)
+
+    def update(self, probs: Probs, labels: Labels) -> None:
+        """Adds a batch of probabilities, or a prediction, and its labels."""
+        self.sums += confidence_sums(*inputs.examples(probs, labels), self.bins)
 
     def compute(self) -> Float[Tensor, ""]:
-        """The metric of all examples so far."""
-        value = getattr(Pavpu(*self.counts.long().tolist()), self.share)
-        return torch.tensor(value, dtype=torch.float64, device=self.device)
-
-
-class PavpuScore(Counts):
-    """PAvPU: share of predictions certain and correct or uncertain and wrong."""
-
-    share = "value"
-
-
-class AccurateGivenCertain(Counts):
-    """Share of correct among certain predictions; NaN without any."""
-
-    share = "accurate_given_certain"
-
-
-class UncertainGivenInaccurate(Counts):
-    """Share of uncertain among wrong predictions; NaN without any."""
-
-    share = "uncertain_given_inaccurate"
+        """The calibration error of all examples so far."""
+        return mean_gap(self.sums)
 
 
 class Gathered(Exact):
@@ -299,45 +227,6 @@ class AreaUnderRiskCoverage(Gathered):
     """Mean risk over all coverages, as `babn.metrics.aurc`."""
 
     measure = staticmethod(metrics.aurc)
-
-
-class ExcessAreaUnderRiskCoverage(Gathered):
-    """Mean risk above the smallest possible one, as `babn.metrics.e_aurc`."""
-
-    measure = staticmethod(metrics.e_aurc)
-
-
-class SelectiveAccuracy(Gathered):
-    """Accuracy on the most confident examples, as `babn.metrics.selective_accuracy`."""
-
-    higher_is_better = True
-
-    def __init__(self, coverage: float, **settings: Any) -> None:
-        super().__init__(**settings)
-        check_share("coverage", coverage, up_to_one=True, error=MetricInputError)
-        self.coverage = coverage
-
-    def measure(self, scores: Values, flags: Bool[Tensor, "example"]) -> float:
-        """The accuracy, from confidences and correctness."""
-        return metrics.selective_accuracy(scores, flags, self.coverage)
-
-
-class AdaptiveCalibrationError(Gathered):
-    """Calibration error over bins of equally many examples, as `babn.metrics.adaptive_ece`."""
-
-    def __init__(self, bins: int = 10, **settings: Any) -> None:
-        super().__init__(**settings)
-        check_count("bins", bins, MetricInputError)
-        self.bins = bins
-
-    def update(self, probs: Probs, labels: Labels) -> None:
-        """Adds a batch of probabilities, or a prediction, and its labels."""
-        super().update(*metrics.confidence_and_correct(probs, labels))
-
-    def measure(self, scores: Values, flags: Bool[Tensor, "example"]) -> float:
-        """The error, from confidences and correctness."""
-        sums = calibrated.equal_mass_sums(scores, flags.to(scores), self.bins)
-        return calibrated.mean_gap(sums).item()
 
 
 class OutOfDistribution(Gathered):
@@ -378,10 +267,3 @@ class OutOfDistributionFpr95(OutOfDistribution):
     """False positive rate at a true positive rate of 95 %, as `babn.metrics.fpr95`."""
 
     contrast = staticmethod(metrics.fpr95)
-
-
-class OutOfDistributionAveragePrecision(OutOfDistribution):
-    """Average precision of out-of-distribution detection, as `babn.metrics.average_precision`."""
-
-    higher_is_better = True
-    contrast = staticmethod(metrics.average_precision)

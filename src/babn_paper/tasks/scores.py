@@ -68,12 +68,12 @@ def squared_error(x: Real[Tensor, "example"], y: Real[Tensor, "example"]) -> flo
 
 def _of_classes(function: Callable[[Tensor, Tensor], float]) -> Metric:
     """A score of the most probable classes."""
-    return Metric(lambda p, y: function(_probs(p).argmax(-1), y), lower_is_better=False)
+    return Metric(lambda p, y: function(_probs(p).argmax(-1), y))
 
 
-def _of_means(function: Callable[[Tensor, Tensor], float], lower_is_better: bool = False) -> Metric:
+def _of_means(function: Callable[[Tensor, Tensor], float]) -> Metric:
     """A score of the means over samples."""
-    return Metric(lambda p, y: function(_probs(p)[..., 0], y), lower_is_better)
+    return Metric(lambda p, y: function(_probs(p)[..., 0], y))
 
 
 def _probs(prediction: Probs) -> Tensor:
@@ -86,7 +86,7 @@ SCORES: dict[str, Metric] = {
     "Matthews": _of_classes(matthews),
     "Pearson": _of_means(pearson),
     "Spearman": _of_means(spearman),
-    "MSE": _of_means(squared_error, lower_is_better=True),
+    "MSE": _of_means(squared_error),
 }
 """Scores by name."""
 

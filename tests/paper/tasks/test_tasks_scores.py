@@ -64,4 +64,3 @@ def test_scores_take_the_mean_over_samples() -> None:
     assert found == {"accuracy": 1, "F1": 1}
     values = Prediction(torch.tensor([[[1.0], [2.0]], [[3.0], [6.0]]]), "identity")
     assert SCORES["MSE"].function(values, torch.tensor([2.0, 2.0])) == 2
-    assert SCORES["MSE"].lower_is_better and not SCORES["Pearson"].lower_is_better
