@@ -24,9 +24,8 @@ OF_PROBS: list[Callable[..., Any]] = [
     metrics.ece,
     metrics.mce,
     metrics.adaptive_ece,
-    metrics.evaluate,
 ]
-OF_BINS = OF_PROBS[4:-1]
+OF_BINS = OF_PROBS[4:]
 OF_SCORES = [metrics.auroc, metrics.fpr95]
 OF_ANSWERS = [metrics.risk_coverage, metrics.aurc]
 

@@ -7,11 +7,8 @@ from babn.metrics.accuracy_nll_brier import accuracy, brier, confidence_and_corr
 from babn.metrics.calibration_error import Reliability, adaptive_ece, ece, mce, reliability
 from babn.metrics.pavpu_counts import Pavpu, pavpu
 from babn.metrics.ranking import RiskCoverage, aurc, auroc, fpr95, risk_coverage
-from babn.metrics.registry import METRICS, Metric, evaluate
 
 __all__ = [
-    "METRICS",
-    "Metric",
     "Pavpu",
     "Reliability",
     "RiskCoverage",
@@ -22,7 +19,6 @@ __all__ = [
     "brier",
     "confidence_and_correct",
     "ece",
-    "evaluate",
     "fpr95",
     "mce",
     "nll",

@@ -166,7 +166,7 @@ class PavpuScore(Mean):
         check_share("alpha", alpha, error=MetricInputError)
         self.alpha = alpha
 
-    def update(self, sample_probs: SampleProbs, labels: Labels) -> None:  # type: ignore[override]
+    def update(self, sample_probs: SampleProbs, labels: Labels) -> None:
         """Adds a batch of sampled probabilities, or a prediction, and its labels."""
         sampled = inputs.sampled_examples(sample_probs, labels)
         accurate, certain = accurate_and_certain(*sampled, self.alpha)

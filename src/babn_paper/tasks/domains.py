@@ -15,7 +15,7 @@ from pathlib import Path
 from babn.errors import DataError
 from babn.evaluation.predictions import Evaluation
 from babn.evaluation.temperature_scaling import fit_temperature
-from babn.metrics import METRICS, auroc, fpr95
+from babn.metrics import auroc, fpr95
 from babn.prediction.result import Prediction
 from babn_paper.tasks.domain_data import (
     ENDINGS,
@@ -27,6 +27,7 @@ from babn_paper.tasks.domain_data import (
     read_endings,
     unfolded,
 )
+from babn_paper.tasks.scores import CALIBRATION
 from babn_paper.tasks.targets import Classes
 from babn_paper.tasks.task import Part, Predictions
 from babn_paper.tasks.text_task import (
@@ -143,7 +144,7 @@ def across_domains(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str,
 def _tempered(evaluation: Evaluation, temperature: float) -> dict[str, float]:
     prediction = evaluation.prediction.tempered(temperature)
     return {
-        f"{name} + TS (in domain)": float(METRICS[name].function(prediction, evaluation.labels))
+        f"{name} + TS (in domain)": CALIBRATION[name](prediction, evaluation.labels)
         for name in TEMPERED
     }
 

@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
 from babn.evaluation.temperature_scaling import Losses, best_temperatures, nll_losses
-from babn.metrics import METRICS, Metric
+from babn.metrics import accuracy, aurc, brier, confidence_and_correct, ece, nll
 from babn.metrics.calibration_error import binned_sums, mean_gap
 from babn.metrics.inputs import Probs
 from babn.prediction.result import Prediction
+
+Score: TypeAlias = Callable[[Probs, Tensor], float]
+"""A number computed from a prediction, or probabilities, and labels."""
 
 FOLDS = 10
 BINS = 10
@@ -66,22 +70,22 @@ def squared_error(x: Real[Tensor, "example"], y: Real[Tensor, "example"]) -> flo
     return float((x.double() - y.double()).square().mean())
 
 
-def _of_classes(function: Callable[[Tensor, Tensor], float]) -> Metric:
+def _of_classes(function: Callable[[Tensor, Tensor], float]) -> Score:
     """A score of the most probable classes."""
-    return Metric(lambda p, y: function(_probs(p).argmax(-1), y))
+    return lambda p, y: function(_probs(p).argmax(-1), y)
 
 
-def _of_means(function: Callable[[Tensor, Tensor], float]) -> Metric:
+def _of_means(function: Callable[[Tensor, Tensor], float]) -> Score:
     """A score of the means over samples."""
-    return Metric(lambda p, y: function(_probs(p)[..., 0], y))
+    return lambda p, y: function(_probs(p)[..., 0], y)
 
 
 def _probs(prediction: Probs) -> Tensor:
     return prediction.probs if isinstance(prediction, Prediction) else prediction
 
 
-SCORES: dict[str, Metric] = {
-    "accuracy": METRICS["accuracy"],
+SCORES: dict[str, Score] = {
+    "accuracy": accuracy,
     "F1": _of_classes(f1),
     "Matthews": _of_classes(matthews),
     "Pearson": _of_means(pearson),
@@ -89,6 +93,14 @@ SCORES: dict[str, Metric] = {
     "MSE": _of_means(squared_error),
 }
 """Scores by name."""
+
+CALIBRATION: dict[str, Score] = {
+    "NLL": nll,
+    "Brier": brier,
+    "ECE-10": ece,
+    "AURC": lambda p, y: aurc(*confidence_and_correct(p, y)),
+}
+"""Measures of calibration and of selective prediction, by name."""
 
 
 def confidence_ece(confidence: Float[Tensor, "example"], right: Float[Tensor, "example"]) -> float:

@@ -18,17 +18,16 @@ from transformers import (
 
 from babn.errors import ConfigError, DataError
 from babn.evaluation.predictions import Evaluation, ensemble
-from babn.metrics import METRICS, Metric
+from babn.metrics import pavpu
 from babn.prediction.regression import mixture_nll
 from babn.prediction.result import Prediction
 from babn_paper.pretrained import load_pretrained
 from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.reading import Row
-from babn_paper.tasks.scores import SCORES, cross_tempered
+from babn_paper.tasks.scores import CALIBRATION, SCORES, Score, cross_tempered
 from babn_paper.tasks.targets import Target
 from babn_paper.tasks.task import Outputs, Part, Predictions, Task, Tokenizer
 
-CERTAINTY = ("NLL", "Brier", "ECE-10", "AURC", "PAvPU (p<0.05)")
 TEMPERED = ("NLL", "ECE-10")
 
 
@@ -75,11 +74,11 @@ class TextPredictions(Predictions):
         prediction, labels = self.evaluation.prediction, self.evaluation.labels
         if prediction.activation == "identity":
             return found | (self._of_residual() if prediction.residual else {})
-        found |= self._each({name: METRICS[name] for name in CERTAINTY})
+        found |= self._each(CALIBRATION)
+        if len(prediction.sample_logits) > 1:
+            found["PAvPU (p<0.05)"] = pavpu(prediction, labels).value
         tempered = cross_tempered(prediction, labels)
-        return found | {
-            f"{name} + TS": float(METRICS[name].function(tempered, labels)) for name in TEMPERED
-        }
+        return found | {f"{name} + TS": CALIBRATION[name](tempered, labels) for name in TEMPERED}
 
     def named(self, method: str, seed: int) -> "TextPredictions":
         """Returns the predictions with another method name and seed."""
@@ -109,14 +108,9 @@ class TextPredictions(Predictions):
             "in 90 % interval": float(((low <= labels) & (labels <= high)).double().mean()),
         }
 
-    def _each(self, metrics: Mapping[str, Metric]) -> dict[str, float]:
-        prediction = self.evaluation.prediction
-        sampled = len(prediction.sample_logits) > 1
-        return {
-            name: float(metric.function(prediction, self.evaluation.labels))
-            for name, metric in metrics.items()
-            if sampled or not metric.needs_samples
-        }
+    def _each(self, scores: Mapping[str, Score]) -> dict[str, float]:
+        prediction, labels = self.evaluation.prediction, self.evaluation.labels
+        return {name: score(prediction, labels) for name, score in scores.items()}
 
 
 CHUNK = 1024

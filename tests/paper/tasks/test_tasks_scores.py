@@ -60,7 +60,7 @@ def test_an_answer_that_is_no_number_spoils_both_correlations() -> None:
 def test_scores_take_the_mean_over_samples() -> None:
     logits = torch.tensor([[[4.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]])
     labels = torch.tensor([0, 1])
-    found = {name: SCORES[name].function(Prediction(logits), labels) for name in ("accuracy", "F1")}
+    found = {name: SCORES[name](Prediction(logits), labels) for name in ("accuracy", "F1")}
     assert found == {"accuracy": 1, "F1": 1}
     values = Prediction(torch.tensor([[[1.0], [2.0]], [[3.0], [6.0]]]), "identity")
-    assert SCORES["MSE"].function(values, torch.tensor([2.0, 2.0])) == 2
+    assert SCORES["MSE"](values, torch.tensor([2.0, 2.0])) == 2

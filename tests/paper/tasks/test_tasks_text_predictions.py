@@ -48,10 +48,17 @@ def test_each_example_is_answered_once(places: tuple[list[int], ...]) -> None:
 def test_measures_are_those_of_the_predictions() -> None:
     prediction = Prediction(logits())
     found = TextPredictions(Evaluation("x", prediction, LABELS), ("accuracy", "F1")).measure()
-    whole = metrics.evaluate(prediction, LABELS)
-    shared = ("accuracy", "NLL", "Brier", "ECE-10", "AURC", "PAvPU (p<0.05)")
-    assert {name: found[name] for name in shared} == {name: whole[name] for name in shared}
-    assert found.keys() == {*shared, "F1", "NLL + TS", "ECE-10 + TS"}
+    answers = metrics.confidence_and_correct(prediction, LABELS)
+    expected = {
+        "accuracy": metrics.accuracy(prediction, LABELS),
+        "NLL": metrics.nll(prediction, LABELS),
+        "Brier": metrics.brier(prediction, LABELS),
+        "ECE-10": metrics.ece(prediction, LABELS),
+        "AURC": metrics.aurc(*answers),
+        "PAvPU (p<0.05)": metrics.pavpu(prediction, LABELS).value,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found.keys() == {*expected, "F1", "NLL + TS", "ECE-10 + TS"}
     assert found["NLL + TS"] < found["NLL"] and found["ECE-10 + TS"] < found["ECE-10"]
 
 
