@@ -43,7 +43,6 @@ from babn.persistence import load_adapter as load_adapter
 from babn.persistence import save_adapter as save_adapter
 from babn.prediction.attention_maps import AttentionMap as AttentionMap
 from babn.prediction.attention_maps import attention_maps as attention_maps
-from babn.prediction.attention_maps import attention_uncertainty as attention_uncertainty
 from babn.prediction.generate import generate as generate
 from babn.prediction.generation import Generation as Generation
 from babn.prediction.generation import SampledTexts as SampledTexts

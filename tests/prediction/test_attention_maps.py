@@ -102,18 +102,3 @@ def test_model_and_random_state_are_left_alone() -> None:
 def test_a_model_that_is_not_converted_is_refused() -> None:
     with pytest.raises(NotConvertedError, match="not converted"):
         babn.attention_maps(bert(), words())
-
-
-def test_the_score_of_attention_ignores_padding_and_batches() -> None:
-    model, batch = converted(), words()
-    whole = babn.attention_uncertainty(model, batch)
-    rows = [{name: x[i : i + 1] for name, x in batch.items()} for i in range(4)]
-    parts = babn.attention_uncertainty(model, rows)
-    torch.testing.assert_close(whole, parts)
-    short = int(batch["attention_mask"].sum(-1).argmin())
-    seen = batch["attention_mask"][short].bool()
-    alone = {name: x[short : short + 1, seen] for name, x in batch.items()}
-    torch.testing.assert_close(babn.attention_uncertainty(model, alone)[0], whole[short])
-    assert (whole > 0).all()
-    babn.set_noise_level(model, 0.0)
-    assert (babn.attention_uncertainty(model, batch) == 0).all()

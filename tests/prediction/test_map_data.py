@@ -78,9 +78,8 @@ def test_a_bar_is_shown_for_several_batches_only(
 
 
 def test_empty_data_is_refused(reader: Any) -> None:
-    for function in (babn.attention_maps, babn.attention_uncertainty):
-        with pytest.raises(SamplesError, match="no batches"):
-            function(reader, iter(()), progress=False)
+    with pytest.raises(SamplesError, match="no batches"):
+        babn.attention_maps(reader, iter(()), progress=False)
 
 
 def test_parts_of_a_map() -> None:

@@ -1,6 +1,6 @@
 """Maps of attention weights and of their uncertainty."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,31 +136,6 @@ def attention_maps(
     return [batches.in_order(each) for each in joined]
 
 
-def attention_uncertainty(
-    model: nn.Module,
-    data: Any,
-    *,
-    tokenizer: Any = None,
-    batch_size: int = 32,
-    progress: bool = True,
-) -> Float[Tensor, "example"]:
-    r"""Returns a score of each example's uncertainty of attention, higher for unusual inputs.
-
-    The mean of $\sum_j \mathrm{std}(W_{ij})$ over attention calls, heads and queries, without the
-    queries that `attention_mask` hides.
-
-    Args:
-        model: A converted model.
-        data: A batch, an iterable of batches, or a list of texts, as for `babn.predict`.
-        tokenizer: The model's tokenizer, for texts.
-        batch_size: Texts in one batch.
-        progress: Whether to show a progress bar over several batches, if tqdm is installed.
-    """
-    batches = Batches.of(model, data, tokenizer, batch_size)
-    shown = batches.shown("attention maps", progress)
-    return batches.in_order(torch.cat([_spread(batch, _maps(model, batch)) for batch in shown]))
-
-
 def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
     """The maps of one batch."""
     # Encoder-decoders make the decoder's inputs from the labels.
@@ -174,16 +149,3 @@ def _maps(model: nn.Module, batch: Any) -> list[AttentionMap]:
             AttentionMap(name, p.mean_weights(), p.weight_relative_std(), p.relative_std())
             for name, p in posteriors
         ]
-
-
-def _spread(batch: Any, maps: list[AttentionMap]) -> Float[Tensor, "example"]:
-    """The score of each example of a batch."""
-    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
-    scores = []
-    for each in maps:
-        by_query = (each.mean * each.relative_std).sum(-1).mean(1).cpu()
-        seen = torch.ones_like(by_query)
-        if mask is not None and mask.shape == seen.shape:
-            seen = mask.cpu().to(seen)
-        scores.append((by_query * seen).sum(-1) / seen.sum(-1))
-    return torch.stack(scores).mean(0)
