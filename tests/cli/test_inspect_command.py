@@ -1,6 +1,5 @@
 """`babn inspect` on saved models, and the weightless models behind it."""
 
-import json
 import resource
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from test_command_line import run
 from torch import nn
 
 import babn
-from babn.cli._inspection import outline
+from babn.cli._inspection import inspection, outline
 from babn_paper import models
 
 TINY = {
@@ -54,7 +53,7 @@ def test_prints_the_table_of_the_library(folder: Path) -> None:
     [
         ((), babn.BeliefConfig(rho=3.0, attention_dropout=True)),
         (
-            ("--set", "noise_over=pairs", "--set", "upward=heads"),
+            ("noise_over=pairs", "upward=heads"),
             babn.BeliefConfig.pairs(rho=3.0, upward="heads", attention_dropout=True),
         ),
     ],
@@ -63,15 +62,14 @@ def test_prints_the_table_of_the_library(folder: Path) -> None:
 def test_method_and_settings_are_used(
     more: tuple[str, ...], config: babn.BeliefConfig, folder: Path
 ) -> None:
-    settings = ("--rho", "3", "--set", "attention_dropout=true", *more)
-    code, output = run("inspect", str(folder), "--json", *settings)
-    assert code == 0
+    settings = ["rho=3", "attention_dropout=true", *more]
+    found = inspection(str(folder), None, settings)
+    assert found.config == config
     expected = babn.inspect(tiny_bert(), config=config)
-    found = json.loads(output)
-    assert found["method"] == config.to_dict()
-    assert found["parameters_added"] == expected.parameters_added
-    assert found["converted"] is False
-    assert [chain["name"] for chain in found["chains"]] == [c.name for c in expected.chains]
+    assert found == expected
+    options = [word for each in settings for word in ("--set", each)]
+    code, output = run("inspect", str(folder), *options)
+    assert code == 0 and output.rstrip() == str(expected)
 
 
 def test_layers_can_be_chosen(folder: Path) -> None:
@@ -79,10 +77,9 @@ def test_layers_can_be_chosen(folder: Path) -> None:
     code, output = run("inspect", str(folder), *settings)
     assert code == 0
     assert "'last:1' takes 1 of 2 attention calls (50%)" in output
-    code, output = run("inspect", str(folder), "--json", *settings)
-    found = json.loads(output)
-    assert found["share"] == 0.5 and found["method"]["layers"] == "last:1"
-    assert [call["path"] for call in found["kept"]] == ["bert.encoder.layer.0.attention.self"]
+    found = inspection(str(folder), None, ["layers=last:1"])
+    assert found.share == 0.5 and found.config.layers == "last:1"
+    assert [call.path for call in found.kept] == ["bert.encoder.layer.0.attention.self"]
     code, output = run("inspect", str(folder), "--set", "layers=9")
     assert code == 2
     assert "'9' matches no attention call" in output and "(0 to 1)" in output
@@ -107,9 +104,8 @@ def test_converted_folder_says_so(converted: Path) -> None:
     code, output = run("inspect", str(converted))
     assert code == 0
     assert "BertForSequenceClassification is converted" in output
-    found = json.loads(run("inspect", str(converted), "--json")[1])
-    assert found["converted"] is True
-    assert found["method"]["max_length"] == 40
+    found = inspection(str(converted), None, [])
+    assert found.converted and found.config.max_length == 40
 
 
 def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
@@ -120,7 +116,7 @@ def test_only_the_configuration_is_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--rho", "-1"), "error: rho=-1.0 is invalid. Give a number"),
+        (("--set", "rho=-1"), "error: rho=-1.0 is invalid. Give a number"),
         (("--set", "rho=much"), "error: rho='much' is invalid. Give a number."),
         (("--set", "max_length=1.5"), "error: max_length='1.5' is invalid. Give a whole"),
         (("--set", "attention_dropout=no"), "Give true or false."),

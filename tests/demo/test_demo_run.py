@@ -16,7 +16,7 @@ import babn
 from babn.cli import _demo_view
 from babn.cli._app import app
 from babn.data.intents import Labelled
-from babn.demo import classifier
+from babn.demo import classifier, demo_run
 from babn.demo.demo_run import (
     DROPOUT,
     SCALED,
@@ -73,9 +73,9 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What a quick demo prints, and the folder that it writes."""
     folder = tmp_path_factory.mktemp("demo") / "page"
     runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
-    result = runner.invoke(
-        app(), ["demo", "--quick", "--epochs", "1", "--out", str(folder), "--seed", "3"]
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(demo_run, "QUICK", replace(demo_run.QUICK, epochs=1))
+        result = runner.invoke(app(), ["demo", "--quick", "--out", str(folder), "--seed", "3"])
     assert result.exit_code == 0, result.output
     return result.output, folder
 
@@ -100,8 +100,8 @@ def test_output_names_the_pages_and_explains_every_column(quick: tuple[str, Path
     calls = ("babn.convert(", "babn.tune_noise(", "babn.predict(")
     assert sorted(calls, key=output.index) == list(calls)
     assert str(folder / PAGE) in output and str(folder / VIEW) in output
-    for column in _demo_view.COLUMNS:
-        assert re.search(rf"^{re.escape(column.name)} +{column.meaning[:20]}", output, re.MULTILINE)
+    for name, (_, meaning) in _demo_view.COLUMNS.items():
+        assert re.search(rf"^{re.escape(name)} +{meaning[:20]}", output, re.MULTILINE)
 
 
 def test_pages_show_all_rows_and_both_sentences(quick: tuple[str, Path], results: dict) -> None:
@@ -277,10 +277,3 @@ def test_test_texts_are_those_of_the_test_split() -> None:
     texts = texts_to_test()
     assert len(texts.clear) == 256
     assert 50 < len(texts.outside) < 100 and 30 < len(texts.ambiguous) < 60
-
-
-def test_epochs_replace_those_of_the_recipe() -> None:
-    settings = Settings(quick=True)
-    source = find_source(settings)
-    recipe = pick_recipe(settings, source)
-    assert pick_recipe(replace(settings, epochs=7), source) == replace(recipe, epochs=7)

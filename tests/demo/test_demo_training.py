@@ -73,16 +73,16 @@ def test_without_minilm_the_remark_names_the_remedy(monkeypatch: pytest.MonkeyPa
     assert source.folder is None
     assert text.MINILM_COMMAND in source.remark
     assert not classifier.find_source("small").remark
+    with pytest.raises(classifier.ModelError, match="Give 'auto' or 'small'"):
+        classifier.find_source("large")
 
 
 def test_folder_of_an_encoder_is_loaded(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(TEXTS)
     encoder = classifier.small_encoder(len(tokenizer))
     encoder.save_pretrained(tmp_path)
-    with pytest.raises(classifier.ModelError, match="holds no tokenizer"):
-        classifier.load(classifier.find_source(str(tmp_path)), TEXTS, 2, 0)
     tokenizer.save_pretrained(tmp_path)
-    model, loaded = classifier.load(classifier.find_source(str(tmp_path)), TEXTS, 2, 0)
+    model, loaded = classifier.load(classifier.Source("", tmp_path), TEXTS, 2, 0)
     assert loaded("wake me")["input_ids"] == tokenizer("wake me")["input_ids"]
     expected, found = encoder.state_dict(), model.encoder.state_dict()
     assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -35,7 +35,7 @@ def inspection(model: str, method: str | None, settings: list[str]) -> Inspectio
         return babn.inspect(outline(config), config=method_config(method or "belief", settings))
     if method or settings:
         raise CommandError(
-            f"{model} is already converted: --method, --rho and --set do not apply. Leave them out."
+            f"{model} is already converted: --method and --set do not apply. Leave them out."
         )
     name = (config.architectures or [type(config).__name__])[0]
     made, chains, kept, _ = parse_description(described, Path(model) / "config.json")

@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-from babn.validation import check_at_least, check_count
+from babn.validation import check_at_least
 
 
 def demo(
     *,
     out: Path = Path("babn-demo"),
     seed: int = 0,
-    epochs: int | None = None,
-    model: str = "auto",
     quick: bool = False,
     force: bool = False,
 ) -> None:
@@ -24,26 +22,23 @@ def demo(
     Args:
         out: Folder to write the pages and the numbers to.
         seed: Seed of training and samples.
-        epochs: Epochs of training.
-        model: auto (the pretrained MiniLM if it is installed), small (a tiny model from scratch),
-            or the folder of an encoder that save_pretrained wrote.
         quick: Train a tiny model for a few seconds, as a smoke test.
         force: Write into the folder even if it holds other files.
     """
     check_at_least("seed", seed, 0)
-    if epochs is not None:
-        check_count("epochs", epochs)
 
-    from babn.cli._demo_view import Terminal
+    from rich.console import Console
+
+    from babn.cli._demo_view import announce, show
+    from babn.cli._terminal import Bars
     from babn.cli.version import versions
     from babn.demo.demo_run import run
     from babn.demo.outcome import Settings, prepare, write
 
-    settings = Settings(model=model, seed=seed, epochs=epochs, quick=quick)
-    terminal = Terminal()
+    settings, console = Settings(seed=seed, quick=quick), Console(highlight=False)
     prepare(out, force)
-    terminal.announce(settings)
-    with terminal:
-        outcome = run(settings, terminal)
+    announce(console, settings)
+    with Bars(console) as bars:
+        outcome = run(settings, bars)
     write(out, outcome, versions())
-    terminal.show(outcome, out)
+    show(console, outcome, out)

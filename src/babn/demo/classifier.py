@@ -75,22 +75,15 @@ class Source:
     remark: str = ""
 
 
-def find_source(model: str) -> Source:
-    """The source for `auto`, `small` or a folder."""
-    if model == "small":
-        return Source("a small BERT from scratch")
-    if model == "auto":
-        folder = minilm_folder()
-        if folder is not None:
-            return Source("the pretrained MiniLM (all-MiniLM-L6-v2)", folder)
-        remark = f"The pretrained MiniLM is not installed. For the full demo: {MINILM_COMMAND}"
-        return Source("a small BERT from scratch", remark=remark)
-    if not (Path(model) / "config.json").is_file():
-        raise ModelError(
-            f"--model {model} is not a folder with a config.json. Give auto, small or the folder "
-            "of an encoder that save_pretrained wrote."
-        )
-    return Source(f"the model in {model}", Path(model))
+def find_source(model: str = "auto") -> Source:
+    """The pretrained MiniLM for `auto`, if its package is installed; else a small random model."""
+    if model not in ("auto", "small"):
+        raise ModelError(f"model={model!r} is invalid. Give 'auto' or 'small'.")
+    folder = minilm_folder() if model == "auto" else None
+    if folder is not None:
+        return Source("the pretrained MiniLM (all-MiniLM-L6-v2)", folder)
+    remark = f"The pretrained MiniLM is not installed. For the full demo: {MINILM_COMMAND}"
+    return Source("a small BERT from scratch", remark=remark if model == "auto" else "")
 
 
 def load(
@@ -102,7 +95,9 @@ def load(
         tokenizer = word_tokenizer(texts)
         encoder = small_encoder(len(tokenizer))
     else:
-        encoder, tokenizer = _pretrained(source.folder)
+        with quiet():
+            encoder = AutoModel.from_pretrained(source.folder, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(source.folder, local_files_only=True)
     tokenizer.model_max_length = MAX_TOKENS
     return MeanPooledClassifier(encoder, labels), tokenizer
 
@@ -120,21 +115,6 @@ def small_encoder(vocabulary: int) -> BertModel:
     return BertModel(config, add_pooling_layer=False)
 
 
-def _pretrained(folder: Path) -> tuple[Any, Any]:
-    """Encoder and tokenizer of a folder."""
-    if not any(folder.glob("tokenizer*")):  # transformers would make an empty one
-        raise ModelError(f"--model {folder} holds no tokenizer. Save the model's own beside it.")
-    try:
-        with quiet():
-            encoder = AutoModel.from_pretrained(folder, local_files_only=True)
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"--model {folder} cannot be loaded: {error}") from error
-    if tokenizer.pad_token is None:
-        raise ModelError(f"--model {folder}: its tokenizer has no padding token. Give an encoder.")
-    return encoder, tokenizer
-
-
 def intent_classifier(model: str = "auto") -> tuple[MeanPooledClassifier, Any]:
     """Returns a classifier of requests to a phone assistant, and its tokenizer.
 
@@ -144,7 +124,7 @@ def intent_classifier(model: str = "auto") -> tuple[MeanPooledClassifier, Any]:
 
     Args:
         model: `"auto"` for the pretrained MiniLM if its package is installed and else an encoder
-            with random weights, `"small"` for the latter, or the folder of an encoder.
+            with random weights, `"small"` for the latter.
     """
     train, names = intents.in_scope("train"), intents.intent_names()
     found, tokenizer = load(find_source(model), train.texts, len(names), seed=0)

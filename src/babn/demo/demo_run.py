@@ -109,14 +109,14 @@ def texts_to_test() -> Texts:
 
 def find_source(settings: Settings) -> classifier.Source:
     """The model to use; the small one in a quick run."""
-    return classifier.find_source("small" if settings.quick else settings.model)
+    return classifier.find_source("small" if settings.quick else "auto")
 
 
 def pick_recipe(settings: Settings, source: classifier.Source) -> Recipe:
-    """The recipe of a model, with the user's number of epochs if given."""
-    recipe = SMALL if source.folder is None else PRETRAINED
-    recipe = QUICK if settings.quick else recipe
-    return replace(recipe, epochs=settings.epochs or recipe.epochs)
+    """The recipe of a model."""
+    if settings.quick:
+        return QUICK
+    return SMALL if source.folder is None else PRETRAINED
 
 
 @dataclass(frozen=True)

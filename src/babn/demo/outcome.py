@@ -30,15 +30,11 @@ class Settings:
     """The options of the demo.
 
     Attributes:
-        model: `auto`, `small`, or the folder of an encoder.
         seed: Seed of the order of the texts, the initial weights and the samples.
-        epochs: Passes over the training texts, in place of the recipe's.
         quick: Whether to train the small model for a few seconds only.
     """
 
-    model: str = "auto"
     seed: int = 0
-    epochs: int | None = None
     quick: bool = False
 
 
