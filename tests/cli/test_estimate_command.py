@@ -33,6 +33,8 @@ def test_the_command_reads_a_configuration(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("llama-2-7b", "--length", "0"), "length=0 is invalid"),
+        (("llama-2-7b", "--batch", "0"), "batch=0 is invalid"),
+        (("llama-2-7b", "--queries", "-1"), "queries=-1 is invalid"),
         (("./nothing/there",), "does not exist"),
         (("llama-2-7b", "--layers", "last:0"), "layers='last:0' is invalid"),
     ],

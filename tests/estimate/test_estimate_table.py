@@ -124,9 +124,3 @@ def test_the_table_compares_with_softmax() -> None:
         "softmax", "BAM", "BABN per key", "BABN per pair, keys", "BABN per pair, heads"
     ]  # fmt: skip
     assert lines[0][-1] == "1.00" and lines[0][1] == "0"
-
-
-@pytest.mark.parametrize("wrong", [{"length": 0}, {"batch": 0}, {"queries": -1}])
-def test_impossible_workloads_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigError):
-        Workload(**wrong)

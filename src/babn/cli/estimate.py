@@ -1,7 +1,7 @@
 """`babn estimate`."""
 
 from babn.cli._errors import check_model
-from babn.estimate.costs import EXAMPLE, Workload, example_shape, shape_of
+from babn.validation import check_at_least, check_count
 
 
 def estimate(
@@ -29,19 +29,26 @@ def estimate(
         cached: Estimate one more token, with all others in a cache.
     """
     check_model(model)
-    work = Workload(batch=batch, length=length, queries=queries, cached=cached)
+    check_count("batch", batch)
+    check_count("length", length)
+    check_at_least("queries", queries, 0)
 
     from rich.console import Console
 
     from babn.cli._inspection import read_config
     from babn.cli._terminal import plain_table
-    from babn.estimate.costs import COLUMNS, chosen_layers, estimates, table
+    from babn.estimate import costs
 
-    shape = example_shape() if model == EXAMPLE else shape_of(read_config(model), model)
-    chain = chosen_layers(shape, layers)
+    if model == costs.EXAMPLE:
+        shape = costs.example_shape()
+    else:
+        shape = costs.shape_of(read_config(model), model)
+    chain = costs.chosen_layers(shape, layers)
+    work = costs.Workload(batch=batch, length=length, queries=queries, cached=cached)
     console = Console(highlight=False)
     console.print(
         f"{model}: {shape.parameters / 1e9:.3g}B parameters; "
         f"{len(chain.calls)} of {shape.layers} layers stochastic."
     )
-    console.print(plain_table(COLUMNS, table(estimates(shape, work, chain))))
+    found = costs.estimates(shape, work, chain)
+    console.print(plain_table(costs.COLUMNS, costs.table(found)))

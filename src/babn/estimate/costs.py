@@ -30,7 +30,6 @@ from babn.attention.method import MethodConfig, normalized_layers
 from babn.attention.softmax import SoftmaxConfig
 from babn.conversion.calls import Call, Chain, choose
 from babn.errors import ConfigError
-from babn.validation import check_count
 
 HALF, WHOLE = 2, 4
 """Bytes of a number of the base and of pairs, and of a belief parameter or a number of a key."""
@@ -131,11 +130,6 @@ class Workload:
     length: int = 512
     queries: int = 0
     cached: bool = False
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        for name in ("batch", "length", *(["queries"] if self.queries else [])):
-            check_count(name, getattr(self, name))
 
     @property
     def passes(self) -> list[tuple[int, int]]:
