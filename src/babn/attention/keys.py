@@ -82,12 +82,9 @@ class KeyKL:
     def joined(calls: Sequence["KeyKL"]) -> "KeyKL":
         """Calls of one size as one batch, which takes no more operations than a single call."""
         batch, masks = calls[0].numbers.shape[1], [x.seen for x in calls if x.seen is not None]
-        numbers, seen = torch.cat([each.numbers for each in calls], 1), None
-        if masks and all(each is masks[0] for each in masks):
-            seen = masks[0].expand(batch, -1, -1, -1).repeat(len(calls), 1, 1, 1)
-        elif masks:
-            seen = torch.cat([each.expand(batch, -1, -1, -1) for each in masks])
-        return replace(calls[0], numbers=numbers, seen=seen)
+        numbers = torch.cat([each.numbers for each in calls], 1)
+        expanded = [each.expand(batch, -1, -1, -1) for each in masks]
+        return replace(calls[0], numbers=numbers, seen=torch.cat(expanded) if masks else None)
 
 
 @dataclass(frozen=True)

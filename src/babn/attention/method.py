@@ -9,7 +9,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from numbers import Integral
 from typing import Any, ClassVar, Literal, get_type_hints
 
 from jaxtyping import Float
@@ -191,26 +190,14 @@ def normalized_layers(layers: str | Sequence[int]) -> str:
         >>> normalized_layers([0, 2, 5])
         '0,2,5'
     """
-    if not isinstance(layers, str):
-        listed = isinstance(layers, Sequence) and len(layers) > 0
-        if not listed or not all(_is_number(entry) for entry in layers):
-            raise _impossible(layers)
-        layers = ",".join(str(int(entry)) for entry in layers)
-    terms = terms_of(layers)
-    for term in terms:
-        if not any(form.fullmatch(term) for form in (COUNTED, NUMBER, GLOB)):
-            raise _impossible(layers)
+    if isinstance(layers, Sequence) and all(type(entry) is int for entry in layers):
+        layers = ",".join(map(str, layers))
+    terms = terms_of(layers) if isinstance(layers, str) else [""]
+    if not all(any(form.fullmatch(term) for form in (COUNTED, NUMBER, GLOB)) for term in terms):
+        raise ConfigError(f"layers={layers!r} is invalid. Give {FORMS}.")
     return ",".join(terms)
 
 
 def terms_of(layers: str) -> list[str]:
     """The terms of a choice; a layer is chosen if any of them matches it."""
     return [term.strip() for term in layers.split(",")]
-
-
-def _is_number(entry: object) -> bool:
-    return isinstance(entry, Integral) and not isinstance(entry, bool)
-
-
-def _impossible(layers: object) -> ConfigError:
-    return ConfigError(f"layers={layers!r} is invalid. Give {FORMS}.")

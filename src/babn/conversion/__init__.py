@@ -7,10 +7,9 @@
 | calls and the chains that they form | `calls.py` |
 | routes: how calls are intercepted | `transformers_route.py`, `softmax_route.py`, `torch_route.py` |
 | parameters and call sites of a converted model | `state.py` |
-| hooks that open and close a forward context | `hooks.py` |
+| hooks that open and close a forward context, and check that calls are intercepted | `hooks.py` |
 | forward context: computes the calls of one forward pass | `forward_context.py`, `layer_kl.py`, `override.py` |
 | activation checkpointing | `checkpointing.py` |
-| checks that calls are still intercepted | `call_checks.py` |
 
 One call of a transformers model takes this way:
 

@@ -51,7 +51,7 @@ def attend(
         context = current_context(site)
         place = context.next_place(site)
     if context is not None and place is not None:
-        dropout = context.dropout(inputs)
+        dropout = inputs.dropout if context.state.config.attention_dropout else 0.0
         if (output := context.fused(place, inputs, dropout)) is not None:
             return output, None
     with torch.autocast(inputs.query.device.type, enabled=False):

@@ -10,11 +10,10 @@ from torch import nn
 from babn.attention.belief import BeliefConfig
 from babn.attention.method import AttentionMethod, MethodConfig
 from babn.conversion.attend import CALL_SITE, Undo, override_forward, undo_all
-from babn.conversion.call_checks import attach_checks
 from babn.conversion.calls import RECURRENT, Call, Chain
 from babn.conversion.checkpointing import unwrap_checkpoints
 from babn.conversion.discover import discover, install_everywhere
-from babn.conversion.hooks import OpenContext, close_context
+from babn.conversion.hooks import attach_hooks
 from babn.conversion.state import (
     ATTRIBUTE,
     PART,
@@ -91,22 +90,19 @@ class Inspection:
         return self.calls / (self.calls + len(self.kept))
 
     def __str__(self) -> str:
-        """A table of the chains."""
+        """A line for each chain, and what is not converted."""
         done = "is converted" if self.converted else "can be converted"
         lines = [
             f"{self.model} {done}: {self.calls} attention calls in {len(self.chains)} chain(s); "
             f"method {self.config.name!r} adds {self.parameters_added:,} parameters.",
             "",
         ]
-        width = max(len("chain"), *(len(chain.name) for chain in self.chains))
-        header = f"  {'chain':<{width}}  steps  heads x dim  route         parameters"
-        lines += [header, "  " + "-" * (len(header) - 2)]
         for chain in self.chains:
             first = chain.calls[0]
-            shape = f"{first.heads} x {first.head_dim}"
             lines.append(
-                f"  {chain.name:<{width}}  {len(chain.calls):>5}  {shape:>11}  {first.route:<12}"
-                f"  {chain.parameters(self.config):>10,}"
+                f"  {chain.name}: {len(chain.calls)} steps, {first.heads} heads of size "
+                f"{first.head_dim}, route {first.route!r}, "
+                f"{chain.parameters(self.config):,} parameters"
             )
         lines += ["", f"Kernel: {self.kernel}"]
         if self.noise_level != 1:
@@ -221,8 +217,7 @@ def apply_plan(model: Model, state: BeliefState) -> Model:
     # Partials and methods, not closures, so that a copy of the model gets its own undos.
     model.__dict__[_UNDOS] = [
         *_attach_sites(model, state),
-        *attach_checks(model, state),
-        *_attach_hooks(model),
+        *attach_hooks(model),
         *install_everywhere(
             model,
             drop_dropout=not state.config.attention_dropout,
@@ -298,18 +293,4 @@ def _attach_sites(model: nn.Module, state: BeliefState) -> list[Undo]:
             undos.append(partial(delattr, module, CALL_SITE))
         if "sdpa" in routes:
             undos.append(override_forward(module, functional_forward))
-    return undos
-
-
-def _attach_hooks(model: nn.Module) -> list[Undo]:
-    """Opens a forward context at the root, and at inner models that may be called directly."""
-    entries = [model, *(m for m in model.modules() if hasattr(m, "base_model_prefix"))]
-    undos: list[Undo] = []
-    for module in dict.fromkeys(entries):
-        if any(hasattr(inner, CALL_SITE) for inner in module.modules()):
-            opening = module.register_forward_pre_hook(OpenContext(model), with_kwargs=True)
-            closing = module.register_forward_hook(
-                close_context, with_kwargs=True, always_call=True
-            )
-            undos += [opening.remove, closing.remove]
     return undos

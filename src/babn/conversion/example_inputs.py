@@ -53,15 +53,9 @@ def example_call(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[s
             "inputs are unknown. Pass example_inputs: a tensor, a tuple of positional arguments or "
             "a dictionary of keyword arguments, as small as you like."
         )
-    accepted = python_inspect.signature(model.forward).parameters
-    made = {name: value for name, value in _example_tensors(config).items() if name in accepted}
-    made = {name: _placed(value, model) for name, value in made.items()}
-    for ids, mask in (
-        ("input_ids", "attention_mask"),
-        ("decoder_input_ids", "decoder_attention_mask"),
-    ):
-        if ids not in made:
-            made.pop(mask, None)
+    accepted = set(python_inspect.signature(model.forward).parameters)
+    tensors = _example_tensors(config, accepted).items()
+    made = {name: _placed(value, model) for name, value in tensors if name in accepted}
     if is_multiple_choice(model):
         made = {name: value.unsqueeze(1).repeat(1, 2, 1) for name, value in made.items()}
     needed = str(model.main_input_name)
@@ -85,18 +79,19 @@ def _placed(value: Tensor, model: nn.Module) -> Tensor:
     return value.to(dtypes[0]) if dtypes and value.is_floating_point() else value
 
 
-def _example_tensors(config: Any) -> dict[str, Tensor]:
-    """Small inputs of every kind that the configuration has a size for."""
+def _example_tensors(config: Any, accepted: set[str]) -> dict[str, Tensor]:
+    """Small inputs of every kind that the configuration has a size for; masks only beside texts."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocabulary = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)
     made: dict[str, Tensor] = {}
-    if vocabulary:
+    if vocabulary and "input_ids" in accepted:
         made |= _tokens("input_ids", "attention_mask", TOKENS, vocabulary)
         separator = getattr(text, "sep_token_id", None)
         # The default separator may be outside the vocabulary.
         if separator is not None and separator < vocabulary:
             made["input_ids"][:, PREMISE] = separator
-    if vocabulary and getattr(config, "is_encoder_decoder", False):
+    pairs = getattr(config, "is_encoder_decoder", False)
+    if vocabulary and pairs and "decoder_input_ids" in accepted:
         made |= _tokens("decoder_input_ids", "decoder_attention_mask", DECODER_TOKENS, vocabulary)
     vision = getattr(config, "vision_config", config)
     if size := getattr(vision, "image_size", None):

@@ -55,7 +55,8 @@ class ForwardContext:
             self.mode = "mean"
         self.training = training
         fixed = isinstance(override.noise_source, FixedNoise)
-        self.past = tokens_in(cache) if fixed else 0
+        cached = fixed and hasattr(cache, "get_seq_length")
+        self.past = int(cache.get_seq_length()) if cached else 0  # tokens
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
         self.states: dict[int, tuple[Any, Sizes | None]] = {}
@@ -191,10 +192,6 @@ class ForwardContext:
             del self.states[chain]
         return states
 
-    def dropout(self, inputs: Inputs) -> float:
-        """The rate of the model's own dropout on attention weights, if it is kept."""
-        return inputs.dropout if self.state.config.attention_dropout else 0.0
-
     def snapshot(self) -> Snapshot:
         """The current call counts and upward states."""
         return dict(self.counts), dict(self.states)
@@ -203,11 +200,6 @@ class ForwardContext:
         """Restores the state of a snapshot."""
         counts, states = snapshot
         self.counts, self.states = dict(counts), dict(states)
-
-
-def tokens_in(cache: Any) -> int:
-    """Number of tokens in a cache of transformers."""
-    return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
 
 
 class _Local(threading.local):

@@ -1,6 +1,16 @@
-"""Hooks that open a forward context, and that close it and add the KL to the loss."""
+"""Hooks that open a forward context, check calls, close the context, and add the KL to the loss.
+
+After conversion, attention can still be changed: by another implementation in the configuration,
+another forward or another module. Such a model would run without noise and without a KL. Two checks
+detect it. They allow forward passes that skip layers, as with early exit, cached encoder outputs,
+missing images and LayerDrop:
+
+1. An attention module that ran has made a call in this forward pass.
+2. All attention modules are still parts of the model.
+"""
 
 import inspect
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -8,12 +18,31 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from babn.conversion.attend import CALL_SITE
-from babn.conversion.call_checks import check_parts
+from babn.conversion.attend import CALL_SITE, Undo
 from babn.conversion.checkpointing import keep_context_across_checkpoints
-from babn.conversion.forward_context import begin, end
+from babn.conversion.forward_context import active_context, begin, end
 from babn.conversion.state import own_state
+from babn.conversion.transformers_route import NAME, NAME_LIKE_SDPA
 from babn.elbo import add_to_loss, nll_factor, rows_per_example
+from babn.errors import ConversionError
+
+
+def attach_hooks(model: nn.Module) -> list[Undo]:
+    """Attaches all hooks of a model whose attention modules have call sites.
+
+    Forward contexts open at the root, and at inner models that may be called directly.
+    """
+    sites = [module for module in model.modules() if hasattr(module, CALL_SITE)]
+    undos: list[Undo] = [module.register_forward_hook(check_module).remove for module in sites]
+    entries = [model, *(m for m in model.modules() if hasattr(m, "base_model_prefix"))]
+    for module in dict.fromkeys(entries):
+        if any(hasattr(inner, CALL_SITE) for inner in module.modules()):
+            opening = module.register_forward_pre_hook(OpenContext(model), with_kwargs=True)
+            closing = module.register_forward_hook(
+                close_context, with_kwargs=True, always_call=True
+            )
+            undos += [opening.remove, closing.remove]
+    return undos
 
 
 class OpenContext:
@@ -36,6 +65,47 @@ class OpenContext:
             check_parts(self.root, self.paths)
         if module.training and not torch.compiler.is_compiling():
             keep_context_across_checkpoints(self.checkpointed)
+
+
+def check_module(module: nn.Module, args: Any, output: Any) -> None:
+    """Forward hook of attention modules: raises if the module made no call."""
+    path = getattr(module, CALL_SITE).path
+    context = active_context()
+    if context is None or path not in context.counts:
+        raise _changed(f"{path or type(module).__name__} ran without an attention call", module)
+
+
+def check_parts(root: nn.Module, paths: Iterable[str]) -> None:
+    """Raises if a path leads to no converted attention module any more."""
+    if all(_leads_to_site(root, path) for path in paths):
+        return
+    # Wrappers that are added after conversion, such as FSDP's, change the path.
+    sites = (getattr(module, CALL_SITE, None) for module in root.modules())
+    held = {site.path for site in sites if site is not None}
+    for path in paths:
+        if path not in held:
+            name = path or type(root).__name__
+            raise _changed(f"{name} is no longer the module that it was", root)
+
+
+def _leads_to_site(root: nn.Module, path: str) -> bool:
+    module: nn.Module | None = root
+    for name in path.split(".") if path else ():
+        module = None if module is None else module._modules.get(name)
+    return hasattr(module, CALL_SITE)
+
+
+def _changed(what: str, module: nn.Module) -> ConversionError:
+    """The error for attention that was changed after conversion."""
+    found = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    remedy = "Undo that change"
+    if found is not None and found not in (NAME, NAME_LIKE_SDPA):
+        what += f" under attn_implementation={found!r}"
+        remedy = f'Call model.set_attn_implementation("{NAME}")'
+    return ConversionError(
+        f"{what}: attention was changed after conversion, and would have no uncertainty. "
+        f"{remedy}, or call babn.revert(model) if plain attention is wanted."
+    )
 
 
 def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:

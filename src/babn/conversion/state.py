@@ -151,11 +151,6 @@ class BeliefState(nn.Module):
         chain, step = place
         return f"{self.chains[chain].name}/{step}"
 
-    def extra_repr(self) -> str:
-        """The method and its chains."""
-        steps = ", ".join(f"{chain.name} x{len(chain.calls)}" for chain in self.chains)
-        return f"{self.config.name}: {steps}"
-
 
 def own_state(module: nn.Module) -> BeliefState | None:
     """The state of this module, if it is the root of a converted model."""

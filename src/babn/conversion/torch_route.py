@@ -22,7 +22,6 @@ from babn.conversion.attend import (
     own_forward,
     read_mask,
 )
-from babn.conversion.calls import active_recorder
 from babn.errors import UnsupportedAttentionError
 
 
@@ -212,21 +211,8 @@ def install_multihead(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> 
         if isinstance(module, nn.TransformerEncoder) and any(map(chosen, module.modules())):
             if module.use_nested_tensor:
                 undos.append(partial(setattr, module, "use_nested_tensor", True))
-                undos.append(module.register_forward_hook(_zero_padding, with_kwargs=True).remove)
             module.use_nested_tensor = False
     return undos
-
-
-def _zero_padding(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Tensor) -> Tensor:
-    """Writes the zeros that the fast path of `nn.TransformerEncoder` writes at padding."""
-    padding = kwargs.get("src_key_padding_mask", args[2] if len(args) > 2 else None)
-    fast = torch.backends.mha.get_fastpath_enabled() and not torch.is_grad_enabled()
-    if padding is None or module.training or not fast or active_recorder() is not None:
-        return output
-    padding = padding != 0
-    if bool((padding[:, :-1] & ~padding[:, 1:]).any()):  # the fast path needs right padding
-        return output
-    return output.masked_fill(padding.unsqueeze(-1), 0.0)
 
 
 def _no_fast_path(module: nn.Module, args: Any) -> None:

@@ -40,9 +40,6 @@ Attention functions receive every keyword of a model or its caller. Any other ke
 attention, as the indices of sparse attention do, and raises an error.
 """
 
-PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
-"""Keywords for several texts packed into one row, which only flash attention supports."""
-
 
 def attention(
     module: nn.Module,
@@ -100,19 +97,13 @@ def check_keywords(module: nn.Module, keywords: dict[str, Any]) -> None:
         if value is not None and name not in HARMLESS and name not in _HANDLED:
             raise UnsupportedAttentionError(
                 f"{type(module).__name__} passes {name} to its attention function, which babn does "
-                f"not support: {_PACKING if name in PACKED else _UNKNOWN}"
+                "not support: it may change attention, as sinks, paged caches, indices of sparse "
+                "attention and texts packed into one row do. Leave it out if you pass it yourself, "
+                "with one text per row, padded. Revert the model, or convert one without it."
             )
 
 
 _HANDLED = frozenset(inspect.signature(attention).parameters) - {"kwargs"}
-_PACKING = (
-    "texts packed into one row would attend to one another. Pass one text per row, padded, with "
-    "attention_mask."
-)
-_UNKNOWN = (
-    "it may change attention, as sinks, paged caches and indices of sparse attention do. Leave it "
-    "out if you pass it yourself. Revert the model, or convert one without it."
-)
 
 
 def mask(*args: Any, **kwargs: Any) -> Tensor | None:

@@ -50,7 +50,7 @@ def _heads(root: nn.Module) -> tuple[str, ...]:
         for name in HEADS
         if isinstance(head := getattr(root, name, None), nn.Module)
         and not hasattr(head, "modules_to_save")
-        and _is_trainable(head)
+        and all(parameter.is_floating_point() for parameter in head.parameters())
     )
 
 
@@ -68,14 +68,5 @@ def _named(root: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
                 f"modules_to_save has {name!r}, which {type(root).__name__} does not have. Its "
                 f"modules are {known} and those inside them."
             )
-        if bad := next((path for path in own if not _is_trainable(root.get_submodule(path))), None):
-            raise ConfigError(
-                f"modules_to_save has {name!r}, but {bad} is quantised and cannot be trained. "
-                "Exclude it from quantisation."
-            )
         found += own
     return tuple(dict.fromkeys(found))
-
-
-def _is_trainable(module: nn.Module) -> bool:
-    return all(parameter.is_floating_point() for parameter in module.parameters())
