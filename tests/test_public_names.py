@@ -20,7 +20,6 @@ BELIEF_DEFAULTS = {
     "prior_hidden": 10,
     "kl_weight": 0.01,
     "kl_reduction": "mean",
-    "share": "auto",
 }
 PAIRS_DEFAULTS = {
     "noise_over": "pairs",
@@ -34,7 +33,6 @@ PAIRS_DEFAULTS = {
     "prior_hidden": 10,
     "kl_weight": 0.003,
     "kl_reduction": "mean",
-    "share": "auto",
 }
 REQUIRED = inspect.Parameter.empty
 

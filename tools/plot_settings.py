@@ -115,10 +115,10 @@ def schedules() -> Any:
     panel = figure.subplots()
     steps = torch.arange(0, 1001)
     curves = {}
-    for name in ("constant", "linear", "sigmoid", "cyclic"):
+    for name in ("constant", "linear", "sigmoid"):
         annealing = KLAnnealing(schedule=name, weight=KL_WEIGHT)  # type: ignore[arg-type]
         curves[name] = steps / 10, torch.tensor([annealing.at(int(s), 1000) for s in steps])
-    lines(panel, curves, ncols=4, loc="upper center", handlelength=1.5)
+    lines(panel, curves, ncols=3, loc="upper center", handlelength=1.5)
     panel.set(xlabel="percent of training", ylabel="KL weight", ylim=(0, 1.24 * KL_WEIGHT))
     return figure
 

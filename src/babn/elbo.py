@@ -43,7 +43,7 @@ from torch import Tensor, nn
 
 from babn.conversion.state import belief_states
 from babn.errors import ConfigError, NoKLError
-from babn.validation import check_at_least, check_choices, check_count, check_share
+from babn.validation import check_at_least, check_choices, check_share
 
 IGNORED = -100
 """Marks labels that do not count, as in torch's cross-entropy."""
@@ -252,24 +252,21 @@ class KLAnnealing:
     """Schedule of the KL's weight over training.
 
     Attributes:
-        schedule: `"constant"`; `"linear"` or `"sigmoid"` from `start` to `weight`; or `"cyclic"`,
-            repeated linear growth (Fu et al. 2019, <https://arxiv.org/abs/1903.10145>).
+        schedule: `"constant"`, or `"linear"` or `"sigmoid"` from `start` to `weight`.
         weight: The final weight; by default `kl_weight` of the model's
             configuration.
         start: The initial weight.
-        warmup: Fraction of training, or of each cycle, over which the weight grows.
-        cycles: Number of cycles.
+        warmup: Fraction of training over which the weight grows.
 
     Example:
         >>> KLAnnealing(weight=1.0, warmup=0.5).at(step=25, total=100)
         0.5
     """
 
-    schedule: Literal["constant", "linear", "sigmoid", "cyclic"] = "linear"
+    schedule: Literal["constant", "linear", "sigmoid"] = "linear"
     weight: float | None = None
     start: float = 0.0
     warmup: float = 0.5
-    cycles: int = 4
 
     def __post_init__(self) -> None:
         """Validates the fields."""
@@ -277,7 +274,6 @@ class KLAnnealing:
         if self.weight is not None:
             check_at_least("weight", self.weight, 0.0)
         check_at_least("start", self.start, 0.0)
-        check_count("cycles", self.cycles)
         check_share("warmup", self.warmup, up_to_one=True)
 
     def at(self, step: int, total: int) -> float:
@@ -288,8 +284,6 @@ class KLAnnealing:
             )
         total = max(total, 1)
         step = min(max(step, 0), total)
-        if self.schedule == "cyclic" and step < total:
-            step = step * self.cycles % total  # integer arithmetic, so that cycles begin on time
         growth = min(step / total / self.warmup, 1.0)
         if self.schedule == "constant":
             growth = 1.0

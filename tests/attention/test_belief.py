@@ -300,8 +300,8 @@ def test_defaults_of_pairs():
 
 def test_files_with_the_neutral_values_of_removed_settings_are_read():
     config = BeliefConfig.pairs(max_length=64)
-    saved = {**config.to_dict(), "upward_rank": 0, "upward_share": 1}
+    saved = {**config.to_dict(), "upward_rank": 0, "upward_share": 1, "share": "auto"}
     assert BeliefConfig.from_dict(saved) == config
-    for name, value in (("upward_rank", 16), ("upward_share", 2)):
-        with pytest.raises(ConfigError, match=rf'{name}={value} .*upward="heads"'):
+    for name, value in (("upward_rank", 16), ("upward_share", 2), ("share", "all")):
+        with pytest.raises(ConfigError, match=rf"{name}={value!r} is a setting of babn 0.1"):
             BeliefConfig.from_dict({**saved, name: value})

@@ -29,10 +29,10 @@ NUMBERS = {
     SoftmaxConfig: {"kl_weight": 0},
 }
 CHOICES = {
-    BeliefConfig: ["noise_over", "noise", "share", "kl_reduction"],
-    BeliefConfig.pairs: ["scores", "upward", "noise", "share", "kl_reduction"],
-    BamConfig: ["family", "prior", "scores", "noise", "share", "kl_reduction"],
-    McDropoutConfig: ["share", "kl_reduction"],
+    BeliefConfig: ["noise_over", "noise", "kl_reduction"],
+    BeliefConfig.pairs: ["scores", "upward", "noise", "kl_reduction"],
+    BamConfig: ["family", "prior", "scores", "noise", "kl_reduction"],
+    McDropoutConfig: ["kl_reduction"],
 }
 
 

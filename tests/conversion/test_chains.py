@@ -57,17 +57,9 @@ def test_encoders_with_decoders_have_three(name: str) -> None:
     assert [steps for _, steps in chains(CASES[name])] == ([3, 3, 3] if name == "t5" else [2, 3, 3])
 
 
-@pytest.mark.parametrize(
-    ("name", "share", "expected"),
-    [
-        ("albert", "auto", (0, 0, 0)),
-        ("albert", "none", (0, 1, 2)),
-        ("bert", "auto", (0, 1, 2)),
-        ("bert", "all", (0, 0, 0)),
-    ],
-)
-def test_parameters_are_shared_as_asked(name: str, share: str, expected: tuple[int, ...]) -> None:
-    model = CASES[name].converted(share=share)
+@pytest.mark.parametrize(("name", "expected"), [("albert", (0, 0, 0)), ("bert", (0, 1, 2))])
+def test_calls_of_one_module_share_parameters(name: str, expected: tuple[int, ...]) -> None:
+    model = CASES[name].converted()
     (method,) = model.babn.rules
 
     assert method.parameter_sets == expected

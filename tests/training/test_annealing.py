@@ -13,7 +13,7 @@ import babn
 from babn import KLAnnealing
 from babn.errors import ConfigError
 
-SCHEDULES = ("constant", "linear", "sigmoid", "cyclic")
+SCHEDULES = ("constant", "linear", "sigmoid")
 
 
 def half_way_sigmoid() -> float:
@@ -30,8 +30,6 @@ def half_way_sigmoid() -> float:
         ({"schedule": "linear", "start": 0.2, "warmup": 1.0}, {0: 0.2, 50: 0.5, 100: 0.8}),
         ({"schedule": "sigmoid", "warmup": 1.0}, {0: 0.0, 25: 0.8 * half_way_sigmoid(), 50: 0.4}),
         ({"schedule": "sigmoid", "warmup": 0.5}, {50: 0.8, 100: 0.8}),
-        ({"schedule": "cyclic", "cycles": 2}, {0: 0.0, 10: 0.32, 25: 0.8, 49: 0.8, 50: 0.0}),
-        ({"schedule": "cyclic", "cycles": 2}, {60: 0.32, 75: 0.8, 100: 0.8}),
     ],
 )
 def test_weights_computed_by_hand(settings: dict[str, Any], expected: dict[int, float]) -> None:
@@ -53,7 +51,6 @@ schedules = st.builds(
     weight=st.floats(0, 10),
     start=st.floats(0, 10),
     warmup=st.floats(0.01, 1),
-    cycles=st.integers(1, 20),
 )
 
 
@@ -67,21 +64,10 @@ def test_weight_stays_between_start_and_end(
 
 
 @given(schedules, st.integers(1, 1000), st.data())
-def test_growth_is_monotone_within_a_cycle(
-    annealing: KLAnnealing, total: int, data: st.DataObject
-) -> None:
-    cycles = annealing.cycles if annealing.schedule == "cyclic" else 1
+def test_growth_is_monotone(annealing: KLAnnealing, total: int, data: st.DataObject) -> None:
     step = data.draw(st.integers(0, total - 1))
-    if step * cycles // total == (step + 1) * cycles // total:
-        change = annealing.at(step + 1, total) - annealing.at(step, total)
-        assert change * (annealing.weight - annealing.start) >= -1e-9
-
-
-@pytest.mark.parametrize(("cycles", "total"), [(4, 1000), (10, 60), (100, 1000)])
-def test_every_cycle_begins_at_the_start(cycles: int, total: int) -> None:
-    annealing = KLAnnealing(schedule="cyclic", weight=1.0, cycles=cycles)
-    first_steps = range(0, total, total // cycles)
-    assert [annealing.at(step, total) for step in first_steps] == pytest.approx([0.0] * cycles)
+    change = annealing.at(step + 1, total) - annealing.at(step, total)
+    assert change * (annealing.weight - annealing.start) >= -1e-9
 
 
 @pytest.mark.parametrize(
@@ -96,9 +82,6 @@ def test_every_cycle_begins_at_the_start(cycles: int, total: int) -> None:
         {"warmup": 0.0},
         {"warmup": 1.5},
         {"warmup": float("nan")},
-        {"cycles": 0},
-        {"cycles": -3},
-        {"cycles": 2.5},
     ],
     ids=str,
 )

@@ -47,9 +47,6 @@ PAIRS = {
 }
 """Settings of noise over pairs that differ from the defaults of the fields."""
 
-REMOVED = {"upward_rank": 0, "upward_share": 1}
-"""Settings of earlier versions, each with the value with which a file can still be read."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BeliefConfig(MethodConfig):
@@ -164,15 +161,6 @@ class BeliefConfig(MethodConfig):
     @classmethod
     def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
         """Fills in the settings of `pairs`; files without `noise_over` have noise over pairs."""
-        for name, neutral in REMOVED.items():
-            value = settings.get(name, neutral)
-            if value != neutral:
-                raise ConfigError(
-                    f"{name}={value!r} is a setting of babn 0.1, which this version does not have. "
-                    'Train with upward="heads" for fewer parameters, or use babn 0.1 for a model '
-                    "trained with it."
-                )
-        settings = {name: value for name, value in settings.items() if name not in REMOVED}
         over = settings.get("noise_over", "pairs")
         return {**PAIRS, **settings} if over == "pairs" else settings
 

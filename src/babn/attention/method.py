@@ -22,6 +22,9 @@ from babn.validation import LARGEST, check_at_least, check_choices
 ALL = "all"
 """The default of `layers`."""
 
+REMOVED = {"share": "auto", "upward_rank": 0, "upward_share": 1}
+"""Settings of earlier versions, each with the value with which a file can still be read."""
+
 KL_WEIGHT = 0.003
 """Weight of a KL that is a mean over query-key pairs; docs/settings.md compares others."""
 
@@ -86,8 +89,6 @@ class MethodConfig(ABC):
         layers: The attention layers that use the method; the others keep the model's attention.
             `"all"`, `"first:2"`, `"last:4"`, numbers such as `"0,2,5"` or `[0, 2, 5]`, globs on
             module names such as `"*.encoder_attn"`, or several of these separated by commas.
-        share: The steps of a chain that share parameters: with `"auto"` those that call one module
-            (as in ALBERT), with `"none"` no two steps, with `"all"` the whole chain.
         attention_dropout: Whether the model's own dropout on attention weights stays on.
         kl_reduction: `"mean"` over query-key pairs, or `"sum"` per example (the true ELBO).
         kl_weight: Weight of the KL in the loss, until a schedule changes it.
@@ -105,7 +106,6 @@ class MethodConfig(ABC):
     known: ClassVar[dict[str, type["MethodConfig"]]] = {}
 
     layers: str | Sequence[int] = ALL
-    share: Literal["auto", "none", "all"] = "auto"
     attention_dropout: bool = False
     kl_reduction: Literal["mean", "sum"] = "mean"
     kl_weight: float = KL_WEIGHT
@@ -164,6 +164,13 @@ class MethodConfig(ABC):
                 "Import the module that defines it first."
             )
         kind = cls.known[name]
+        for name, neutral in REMOVED.items():
+            value = settings.pop(name, neutral)
+            if value != neutral:
+                raise ConfigError(
+                    f"{name}={value!r} is a setting of babn 0.1, which this version does not have. "
+                    "Train without it, or use babn 0.1 for a model trained with it."
+                )
         settings = kind.completed(settings)
         unknown = sorted(set(settings) - {field.name for field in fields(kind)})
         if unknown:

@@ -85,22 +85,18 @@ class Chain:
     name: str
     calls: tuple[Call, ...]
 
-    def shape(self, config: MethodConfig) -> ChainShape:
-        """The sizes that the method needs, with parameters shared as configured."""
-        if config.share == "all":
-            sets = [0] * len(self.calls)
-        elif config.share == "none":
-            sets = list(range(len(self.calls)))
-        else:
-            paths = list(dict.fromkeys(call.path for call in self.calls))
-            sets = [paths.index(call.path) for call in self.calls]
+    @property
+    def shape(self) -> ChainShape:
+        """The sizes that the method needs; calls of one module, as in ALBERT, share parameters."""
+        paths = list(dict.fromkeys(call.path for call in self.calls))
+        sets = [paths.index(call.path) for call in self.calls]
         first = self.calls[0]
         return ChainShape(first.heads, first.head_dim, tuple(sets), first.rowwise)
 
     def parameters(self, config: MethodConfig) -> int:
         """Number of parameters that the method adds for this chain."""
         with torch.device("meta"):
-            return sum(p.numel() for p in config.build(self.shape(config)).parameters())
+            return sum(p.numel() for p in config.build(self.shape).parameters())
 
 
 def group(calls: Iterable[Call]) -> tuple[Chain, ...]:

@@ -73,7 +73,7 @@ class BeliefState(nn.Module):
         self.chains = chains
         self.kept = kept
         # Saved tensors are named "rules.": the attribute keeps its name.
-        self.rules = nn.ModuleList(config.build(chain.shape(config)) for chain in chains)
+        self.rules = nn.ModuleList(config.build(chain.shape) for chain in chains)
         for name, value in {"kl_weight": float(config.kl_weight), **SETTINGS}.items():
             self.register_buffer(name, torch.tensor(value))
         self.saved_modules: tuple[str, ...] = ()  # of the base, set by `freeze_base`

@@ -131,9 +131,8 @@ class Experiment:
         dropout: Dropout rate of the encoder; -1 for the model's default.
         classifier_dropout: Dropout rate before the classifier; -1 for the model's default.
         label_smoothing: Fraction of the target distribution that is spread over all classes.
-        kl_schedule: Annealing of the KL weight: `"linear"`, `"sigmoid"`, `"cyclic"` or
-            `"constant"`.
-        kl_warmup: Fraction of training, or of each cycle, over which the KL weight grows.
+        kl_schedule: Annealing of the KL weight: `"linear"`, `"sigmoid"` or `"constant"`.
+        kl_warmup: Fraction of training over which the KL weight grows.
         precision: `"float32"`, or `"bfloat16"` for mixed precision.
         graphs: Whether steps are recorded as CUDA graphs and replayed, which saves the cost of
             kernel launches; no effect on a CPU or with several processes. Not for models that pack
@@ -179,7 +178,7 @@ class Experiment:
     dropout: float = -1.0
     classifier_dropout: float = -1.0
     label_smoothing: float = 0.0
-    kl_schedule: Literal["linear", "sigmoid", "cyclic", "constant"] = "linear"
+    kl_schedule: Literal["linear", "sigmoid", "constant"] = "linear"
     kl_warmup: float = 0.5
     precision: Literal["float32", "bfloat16"] = "float32"
     graphs: bool = False
