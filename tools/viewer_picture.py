@@ -25,7 +25,7 @@ def page() -> babn.View:
     """The viewer's page for one text."""
     model, tokenizer = intent_classifier()
     babn.convert(model)
-    return babn.view(model, TEXT, tokenizer=tokenizer, names=["MiniLM"])
+    return babn.view(model, TEXT, tokenizer=tokenizer, name="MiniLM")
 
 
 def picture(html: Path, width: int = 1100, height: int = 760) -> Image.Image:

@@ -177,19 +177,6 @@ def test_two_texts_stand_side_by_side_under_one_set_of_controls(opened: Open, mo
         assert near(numbers(page, i), 100 * mean, BYTE + 0.5)
 
 
-def test_two_models_on_one_text_move_together(opened: Open, model: Any) -> None:
-    other = (classifier(layers=2), tokenizer())
-    html = html_of(model, TEXT, compare=other, names=["first", "second"])
-    page = opened(html)
-    page.locator("#columns > section:nth-child(1) .word").nth(3).click()
-    assert page.locator(".word.here .token").all_inner_texts() == ["bank", "bank"]
-    page.locator("#layer").select_option(index=2)
-    painted(page, "0,2,0,mean,0")
-    layers = [text.split(",")[0] for text in page.locator(".place").all_inner_texts()]
-    assert layers == ["Layer 3 of 3", "Layer 2 of 2"]
-    assert page.locator("h2").all_inner_texts() == ["first", "second"]
-
-
 def test_cross_attention_shows_both_texts(opened: Open) -> None:
     page = opened(html_of(translator(), (TEXT, "we lent a sum")))
     titles = page.locator("#chain option").all_inner_texts()
@@ -210,7 +197,7 @@ def test_causal_attention_looks_back_only(opened: Open) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_execute_nothing(opened: Open, model: Any, text: str) -> None:
-    page = opened(html_of(model, (text, text), names=[text]))
+    page = opened(html_of(model, (text, text), name=text))
     for mode in ("std", "sample"):
         page.locator(f"[value={mode}]").check()
     page.locator(".queries .word").nth(1).hover()
@@ -342,7 +329,7 @@ def long_page(tokens: int = 512, layers: int = 12, heads: int = 12) -> str:
     size = {"heads": heads, "size": [tokens, tokens], "kept": kept, "layers": made}
     names = {"name": "chain", "title": "Self-attention", "queries": "words", "keys": "words"}
     words = [[f"word{i}", 0] for i in range(tokens)]
-    column = {"title": "", "text": ["long"], "words": words, "output": [], "prediction": None}
+    column = {"text": ["long"], "words": words, "output": [], "prediction": None}
     return make_page(
         {"columns": [{**column, "drawn": drawn, "chains": [names | size]}], "model": "long"}
         | {"seed": 0}

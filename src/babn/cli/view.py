@@ -11,7 +11,6 @@ def view(
     *,
     text: list[str] | None = None,
     pair: list[str] | None = None,
-    compare: Annotated[str | None, "FOLDER"] = None,
     samples: int = 10,
     seed: int = 0,
     out: Annotated[str, "FILE"] = "babn-view.html",
@@ -27,34 +26,30 @@ def view(
         pair: The second text of a pair, such as the hypothesis after a premise, one choice of a
             multiple-choice model, or the decoder's text of an encoder-decoder; as many times as
             --text.
-        compare: The folder of a second model, to show beside the first one on the same text.
         samples: Samples of attention for the class probabilities.
         seed: Seed of the samples.
         out: File to write.
     """
     texts = paired(text or [], pair or [])
-    folders = [model, *([compare] if compare else [])]
-    for folder in folders:
-        check_model(folder)
+    check_model(model)
 
     from rich.console import Console
     from rich.markup import escape
 
     from babn.viewer import view as make_page
-    from babn.viewer.document import check_columns, check_target
+    from babn.viewer.document import check_target, check_texts
     from babn.viewer.inputs import open_model
 
-    check_columns(len(folders), len(texts))
+    check_texts(len(texts))
     check_target(Path(out))
-    first, *second = (open_model(folder) for folder in folders)
-    waiting = f"running {' and '.join(folders)}, {samples} samples for each text"
+    loaded, tokenizer = open_model(model)
+    waiting = f"running {model}, {samples} samples for each text"
     with Console(stderr=True).status(escape(waiting)):
         page = make_page(
-            first[0],
+            loaded,
             texts,
-            tokenizer=first[1],
-            compare=second[0] if second else None,
-            names=[Path(folder).resolve().name for folder in folders],
+            tokenizer=tokenizer,
+            name=Path(model).resolve().name,
             samples=samples,
             seed=seed,
         )

@@ -28,7 +28,6 @@ def column(
     tokenizer: Tokenizer,
     text: Text,
     *,
-    title: str = "",
     samples: int = 10,
     seed: int = 0,
     budget: int = BYTES,
@@ -38,7 +37,6 @@ def column(
     example = prepare(model, tokenizer, text, most)
     found, drawn = chains(model, example.batch, seed, budget)
     return {
-        "title": title,
         "text": example.texts,
         "words": example.words,
         "output": example.output,

@@ -22,9 +22,6 @@ from babn.viewer.packing import BYTES
 AUTHOR = "babn view"
 """Author in the page, by which `babn view` recognises its own files."""
 
-COLUMNS = 2
-"""Maximum number of columns."""
-
 UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 """JSON escapes of characters that could end a script element."""
 
@@ -63,8 +60,7 @@ def view(
     texts: Text | Sequence[Text],
     *,
     tokenizer: Tokenizer,
-    compare: tuple[nn.Module, Tokenizer] | None = None,
-    names: Sequence[str] = (),
+    name: str | None = None,
     samples: int = 10,
     seed: int = 0,
     height: int = 900,
@@ -76,47 +72,36 @@ def view(
         texts: A text, or a list of two to compare; a tuple is a pair of texts in one input, such as
             a premise and a hypothesis.
         tokenizer: Its tokenizer.
-        compare: A second model and its tokenizer, to compare on the same text.
-        names: Names of the models.
+        name: Name of the model; by default its class.
         samples: Number of attention samples of the class probabilities.
         seed: Seed of the samples.
         height: Height in a notebook, in pixels.
     """
     shown = [texts] if isinstance(texts, str | tuple) else list(texts)
-    models = [(model, tokenizer), *([compare] if compare else [])]
-    named = [*names, *(type(each).__name__ for each, _ in models[len(names) :])]
-    columns = compared(models, shown, names=named, samples=samples, seed=seed)
-    html = page({"columns": columns, "model": " and ".join(named), "seed": seed})
+    found = columns(model, tokenizer, shown, samples=samples, seed=seed)
+    html = page({"columns": found, "model": name or type(model).__name__, "seed": seed})
     return View(html, height)
 
 
-def compared(
-    models: Sequence[tuple[nn.Module, Tokenizer]],
+def columns(
+    model: nn.Module,
+    tokenizer: Tokenizer,
     texts: Sequence[Text],
     *,
-    names: Sequence[str],
     samples: int = 10,
     seed: int = 0,
     most: int = MOST_TOKENS,
 ) -> list[dict[str, Any]]:
-    """The columns: every model on every text, at most two."""
-    check_columns(len(models), len(texts))
-    budget = BYTES // (len(models) * len(texts))
-    settings = {"samples": samples, "seed": seed, "budget": budget, "most": most}
-    return [
-        column(model, tokenizer, text, title=name if len(models) > 1 else "", **settings)
-        for (model, tokenizer), name in zip(models, names, strict=True)
-        for text in texts
-    ]
+    """The columns of one or two texts."""
+    check_texts(len(texts))
+    settings = {"samples": samples, "seed": seed, "budget": BYTES // len(texts), "most": most}
+    return [column(model, tokenizer, text, **settings) for text in texts]
 
 
-def check_columns(models: int, texts: int) -> None:
-    """Validates the number of columns."""
-    if not 1 <= models * texts <= COLUMNS:
-        raise TextError(
-            f"{texts} texts for {models} models are {models * texts} columns. Give one or two "
-            "texts to one model, or one text to two models."
-        )
+def check_texts(number: int) -> None:
+    """Validates the number of texts."""
+    if number not in (1, 2):
+        raise TextError(f"{number} texts cannot be shown. Give one or two.")
 
 
 def check_target(file: Path) -> None:

@@ -126,9 +126,8 @@ function makeColumn(content, index) {
   root.append($("column").content.cloneNode(true));
   const find = (selector) => root.querySelector(selector);
   const column = { content, root, find, index, query: 0, hover: null, view: null };
-  find(".title").textContent = content.title;
   find(".text").append(...content.text.map((text) => Object.assign(element("span", "", text), { dir: "auto" })));
-  root.setAttribute("aria-label", content.title || content.text.join(" / "));
+  root.setAttribute("aria-label", content.text.join(" / "));
   find(".prediction").hidden = !content.prediction;
   find(".queries").setAttribute("aria-label", "Tokens; choose the query");
   find(".hint").textContent = "Hover over a token, or use the arrow keys.";

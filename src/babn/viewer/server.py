@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from torch import nn
 
 from babn.errors import BabnError, MissingExtraError
-from babn.viewer.document import compared, page, policy
+from babn.viewer.document import columns, page, policy
 from babn.viewer.inputs import Text, TextError, Tokenizer, most_tokens
 
 try:
@@ -113,7 +113,7 @@ class Server:
         try:
             # In a thread, so that the server stays responsive; one at a time, to limit memory.
             async with self.turn:
-                columns = await run_in_threadpool(self._columns, texts)
+                found = await run_in_threadpool(self._columns, texts)
         except BabnError:
             raise
         except Exception as error:
@@ -122,16 +122,15 @@ class Server:
             raise HTTPException(500, message) from error
         finally:
             self.present -= 1
-        return JSONResponse({"columns": columns}, headers=HEADERS)
+        return JSONResponse({"columns": found}, headers=HEADERS)
 
     def _check_host(self, request: Request) -> None:
         if self.guarded and not is_local(request.headers.get("host", "")):
             raise HTTPException(421, "This server accepts requests to localhost only.")
 
     def _columns(self, texts: list[Text]) -> list[dict[str, Any]]:
-        models = [(self.model, self.tokenizer)]
         settings = {"samples": self.samples, "seed": self.seed, "most": self.limits.tokens}
-        return compared(models, texts, names=[self.name], **settings)
+        return columns(self.model, self.tokenizer, texts, **settings)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
