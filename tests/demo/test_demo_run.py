@@ -259,18 +259,19 @@ def test_softmax_is_the_converted_model_without_noise() -> None:
     assert torch.allclose(torch.cat([x.sample_logits[0] for x in logits]), expected, atol=1e-5)
 
 
-def test_examples_are_chosen_by_mutual_information_and_length() -> None:
+def test_examples_are_chosen_by_mutual_information() -> None:
     model, tokenizer = converted(0)
     agreeing, varied = (
         torch.tensor([[9.0, 0, 0], [9.0, 0, 0]]),
         torch.tensor([[9.0, 0, 0], [0, 9, 0]]),
     )
-    clear = torch.stack([agreeing, agreeing.roll(1, -1), agreeing], dim=1)
+    wrong = agreeing.roll(1, -1)  # the first label is the other one
+    clear = torch.stack([wrong, agreeing.roll(1, -1), varied], dim=1)
     ambiguous = torch.stack([varied, agreeing], dim=1)
     found = Predictions(*(babn.Prediction(x) for x in (clear, clear[:, :1], ambiguous)))
     sure, unsure = choose_examples(model, tokenizer, found, TEXTS, NAMES, seed=0)
     assert unsure.text == "wake me by song"
-    assert sure.text in ("wake me at six", "play a song now")  # "wake me" is shorter
+    assert sure.text == "play a song now"
 
 
 def test_test_texts_are_those_of_the_test_split() -> None:

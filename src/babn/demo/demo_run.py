@@ -6,13 +6,11 @@ several seeds.
 
 import copy
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
 import babn
 from babn.data import intents
@@ -45,9 +43,6 @@ TUNING_SAMPLES = 8
 
 EXAMPLE_SAMPLES = 100
 """Samples for a single sentence; shares and intervals need more samples than means do."""
-
-LONGEST = 14
-"""Maximum number of tokens of an example, so that its attention is easy to read."""
 
 MEASURES = {
     "accuracy": "accuracy",
@@ -214,16 +209,13 @@ def choose_examples(
     names: tuple[str, ...],
     seed: int,
 ) -> list[Example]:
-    """A sentence of each kind, with the same number of tokens so that their maps compare.
+    """The ambiguous text on which samples disagree most, and the correct clear one on which least.
 
-    The unsure one is the ambiguous text with the largest mutual information; the sure one is the
-    clear text with the smallest among those that are predicted correctly.
+    Measured by mutual information.
     """
-    lengths = _lengths(tokenizer, texts.ambiguous)
-    unsure = _lowest(-predictions.ambiguous.mutual_information, lengths <= LONGEST)
-    right = predictions.clear.probs.argmax(-1) == torch.tensor(texts.clear.labels)
-    as_long = _lengths(tokenizer, texts.clear.texts) == lengths[unsure]
-    sure = _lowest(predictions.clear.mutual_information, right & as_long)
+    unsure = int(predictions.ambiguous.mutual_information.argmax())
+    wrong = predictions.clear.probs.argmax(-1) != torch.tensor(texts.clear.labels)
+    sure = int(predictions.clear.mutual_information.masked_fill(wrong, float("inf")).argmin())
     settings = {"tokenizer": tokenizer, "progress": False}
 
     def example(kind: Literal["sure", "unsure"], text: str) -> Example:
@@ -231,13 +223,3 @@ def choose_examples(
         return Example(kind, text, names[int(found.probs[0].argmax())], found)
 
     return [example("sure", texts.clear.texts[sure]), example("unsure", texts.ambiguous[unsure])]
-
-
-def _lengths(tokenizer: Any, texts: Sequence[str]) -> Tensor:
-    return torch.tensor([len(ids) for ids in tokenizer(list(texts))["input_ids"]])
-
-
-def _lowest(values: Float[Tensor, "text"], allowed: Bool[Tensor, "text"]) -> int:
-    """Index of the lowest allowed value; of the lowest of all if none is allowed."""
-    kept = values.masked_fill(~allowed, float("inf"))
-    return int((kept if bool(allowed.any()) else values).argmin())
