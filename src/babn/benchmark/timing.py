@@ -71,7 +71,7 @@ def _kernels(step: Step, device: torch.device) -> list[dict[str, Any]]:
     """Name, seconds and calls of the kernels of a step, in descending order of time."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
         step()
         torch.cuda.synchronize(device)
     found = [
