@@ -118,7 +118,7 @@ def prepare(model: nn.Module, tokenizer: Tokenizer, text: Text, most: int = MOST
         if not generates:
             batch["decoder_input_ids"] = _shifted(model, ids)
         elif second is None:
-            batch["decoder_input_ids"] = _generated(model, tokenizer, batch)
+            batch["decoder_input_ids"] = _generated(model, batch)
         else:
             target = tokenizer(text_target=second, return_tensors="pt")["input_ids"]
             _check_length(target, most)
@@ -168,17 +168,13 @@ def _shifted(model: nn.Module, ids: Tensor) -> Tensor:
     return torch.cat([start, ids[:, :-1]], dim=1)
 
 
-def _generated(model: nn.Module, tokenizer: Tokenizer, batch: dict[str, Tensor]) -> Tensor:
-    """Input of the decoder that the model generates greedily."""
-    ids = _shifted(model, batch["input_ids"][:, :1])
+def _generated(model: Any, batch: dict[str, Tensor]) -> Tensor:
+    """Input of the decoder that the model generates greedily: all tokens but the last."""
     with torch.no_grad(), evaluating(model), posterior_mean(model):
-        for _ in range(WRITTEN):
-            logits = model(**batch, decoder_input_ids=ids, use_cache=False).logits
-            following = logits[:, -1:].argmax(-1)
-            if following.item() == tokenizer.eos_token_id:
-                break
-            ids = torch.cat([ids, following], dim=1)
-    return ids
+        found: Tensor = model.generate(
+            **batch, max_new_tokens=WRITTEN, do_sample=False, num_beams=1
+        )
+    return found[:, :-1]
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Word]:
