@@ -22,7 +22,7 @@ def serve(
     Args:
         model: A run of babn train, or a folder with a converted model and its tokenizer, both saved
             by save_pretrained.
-        host: Address to listen on; the default accepts this machine only.
+        host: IPv4 address to listen on; the default accepts this machine only.
         port: Port to listen on; 0 for any free one.
         samples: Samples of attention for the class probabilities.
         seed: Seed of the samples.
@@ -38,8 +38,8 @@ def serve(
     from babn.viewer.inputs import open_model
 
     with server.listen(host, port) as listening:
-        address, free = listening.getsockname()[:2]
-        local = server.is_local(f"[{address}]" if ":" in address else address)
+        address, free = listening.getsockname()
+        local = server.is_local(address)
         made = server.Server(
             *open_model(model),
             Path(model).resolve().name,
@@ -51,7 +51,6 @@ def serve(
         if not local:
             warning = f"--host {host} lets other machines use this model. There is no password."
             Console(stderr=True).print(f"warning: {warning}", style="yellow", soft_wrap=True)
-        shown = f"[{host}]" if ":" in host else host
-        print(f"Open http://{shown}:{free} in a browser. Ctrl-C stops.", flush=True)
+        print(f"Open http://{host}:{free} in a browser. Ctrl-C stops.", flush=True)
         server.serve(made.app(), listening)
     print("stopped")

@@ -183,9 +183,8 @@ def read_texts(body: bytes, characters: int) -> list[Text]:
 
 def listen(host: str, port: int) -> socket.socket:
     """Opens a listening socket."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        return socket.create_server((host, port))
     except (OSError, OverflowError) as error:
         raise PortError(
             f"Cannot listen on {host}, port {port}: {error}. Give another with --port or --host."
