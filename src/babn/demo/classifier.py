@@ -92,7 +92,7 @@ def load(
     """The model and its tokenizer, the same for the same seed."""
     torch.manual_seed(seed)
     if source.folder is None:
-        tokenizer = word_tokenizer(texts)
+        tokenizer: Any = word_tokenizer(texts)
         encoder = small_encoder(len(tokenizer))
     else:
         with quiet():
