@@ -52,8 +52,9 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 
 def random(*shape: int) -> torch.Tensor:
-    """Half-precision numbers on the GPU."""
-    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    """Half-precision numbers on the GPU, as large as logits of maps before training."""
+    x = 0.3 * torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+    return x.requires_grad_()
 
 
 def forward_and_backward(run: Callable[[], torch.Tensor]) -> tuple[float, float]:
@@ -134,12 +135,14 @@ def time_with(kernel: str, tile: Tile, batch: int, n: int) -> float | None:
     """Milliseconds of a kernel with a tile; `None` if it does not fit."""
     before = flags.TILES[kernel]
     flags.TILES[kernel] = tile
+    flags._call_options.cache_clear()
     try:
         return kernel_times(attention("BABN", batch, n))[kernel]
     except triton.runtime.errors.OutOfResources:
         return None
     finally:
         flags.TILES[kernel] = before
+        flags._call_options.cache_clear()
 
 
 def try_tiles(batch: int, n: int) -> dict[str, list[tuple[Tile, float]]]:

@@ -38,7 +38,7 @@ class Flags:
         MASK_TYPE: `MaskType`.
         HAS_BIAS: Whether a bias is added to the scores.
         PRECISION: `Precision`.
-        SHAPE_TYPE: `Shape`.
+        SHAPE_TYPE: `ShapeType`.
         HAS_SCALE: Whether the upward path enters the scale.
         NUM_LOGITS: Logits of the upward path for each pair: none, those of shape or scale, or both.
         IS_POSITIVE: Whether softplus has been applied to the logits.
@@ -46,7 +46,7 @@ class Flags:
         IS_SAMPLE: Whether to draw a sample.
         IS_TRUNCATED: Whether the noise is truncated.
         HAS_OWN_MOMENT: Whether the mean factor is that of the truncated noise.
-        PRIOR_TYPE: `Prior`.
+        PRIOR_TYPE: `PriorType`.
         LARGE_K: Whether to assume first that all k are at least 1.
         IS_COMPLETE: Whether backward needs no gradient through the normaliser of scores.
     """
@@ -117,7 +117,7 @@ class Tile(NamedTuple):
         registers: Limit of the registers of a thread, so that more programs run at a time; 0 for
             none. Compiled for Hopper with heads of 64 in bfloat16, a multiprocessor runs 4 forward
             programs in place of 2 (180 registers without the limit), 3 over heads in place of 2
-            (174), and 3 of rows in place of 2 (243; 254 without logits, under a mask of pairs).
+            (174), and 3 of rows without logits in place of 2 (254, under a mask of pairs).
     """
 
     queries: int
@@ -129,7 +129,7 @@ class Tile(NamedTuple):
 TILES = {
     "forward": Tile(64, 32, 4, registers=128),
     "forward over heads": Tile(64, 32, 4, registers=168),
-    "rows": Tile(64, 16, 4, registers=168),
+    "rows": Tile(64, 16, 4),
     "rows without logits": Tile(64, 32, 4, registers=168),
     "columns": Tile(64, 64, 4),
 }

@@ -29,6 +29,7 @@ from babn.kernels.tiles import (
     log_shape_of_rows,
     parts_of_stats,
     scores,
+    split_logits,
     store_rows,
     tile_and_plane,
     visible,
@@ -100,9 +101,8 @@ def weigh(
         shape_term = 0.0
         scale_term = 0.0
         if C.NUM_LOGITS:
-            shape_logits, scale_logits = load_logits(
-                LOGITS, rows, start, logits_strides[2], in_rows, m, C
-            )
+            joint = load_logits(LOGITS, rows, start, logits_strides[2], in_rows, m, C)
+            shape_logits, scale_logits = split_logits(joint, C)
             if C.SHAPE_TYPE == "upward":
                 shape_term = softplus_term(shape_logits, C.IS_POSITIVE, C.PRECISION != "half")
             if C.HAS_SCALE:

@@ -60,7 +60,7 @@ def _token_by_token(X, batch, head, heads, tokens, HEAD_DIM: tl.constexpr):
 def attend_forward(
     Q, K, V, BIAS, OUT, LSE, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     heads, groups, n, m, scale,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, IS_CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """The output of a block of queries, and the logarithm of their normalisers to base 2."""
@@ -77,13 +77,13 @@ def attend_forward(
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
+    end = tl.minimum(m, (tile + 1) * BLOCK_M) if IS_CAUSAL else m
     for start in range(0, end, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         k = load_rows(K, keys, columns, k_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
-        if CAUSAL:
+        if IS_CAUSAL:
             s = tl.where(rows[:, None] >= keys[None, :], s, float("-inf"))
         higher = tl.maximum(top, tl.max(s, 1))
         p = tl.exp2(s - higher[:, None])
@@ -103,7 +103,7 @@ def attend_forward(
 def attend_backward_keys(
     Q, K, V, BIAS, LSE, DELTA, DOUT, DQ, DK, DV, DBIAS, q_batch, q_head, q_row,
     k_batch, k_head, k_row, v_batch, v_head, v_row, heads, groups, n, m, scale, slope,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, IS_CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     IS_WHOLE: tl.constexpr,
 ):  # fmt: skip
@@ -123,7 +123,7 @@ def attend_backward_keys(
     v = load_rows(V, keys, columns, v_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
-    first = tile * BLOCK_N // BLOCK_M * BLOCK_M if CAUSAL else 0
+    first = tile * BLOCK_N // BLOCK_M * BLOCK_M if IS_CAUSAL else 0
     for group in range(groups):
         head = key_head * groups + group
         plane = (batch * heads + head).to(tl.int64)
@@ -137,7 +137,7 @@ def attend_backward_keys(
             lse = tl.load(LSE + plane * n + rows, mask=rows < n, other=-LOWEST)
             s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale + bias[:, None]
             p = tl.exp2(s - lse[None, :])
-            if CAUSAL:
+            if IS_CAUSAL:
                 p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
             dout = load_rows(DOUTH, rows, columns, heads * HEAD_DIM, n, HEAD_DIM, BLOCK_D, EVEN_M)
             dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
@@ -164,7 +164,7 @@ def attend_backward_keys(
 def attend_backward_queries(
     Q, K, V, BIAS, LSE, OUT, DOUT, DQ, DELTA, q_batch, q_head, q_row, k_batch, k_head, k_row,
     v_batch, v_head, v_row, heads, groups, n, m, scale, slope,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, IS_CAUSAL: tl.constexpr, EVEN_M: tl.constexpr,
     EVEN_N: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of queries over all their keys, and products of output and gradient."""
@@ -186,7 +186,7 @@ def attend_backward_queries(
     tl.store(DELTA + plane.to(tl.int64) * n + rows, delta, mask=rows < n)
     lse = tl.load(LSE + plane.to(tl.int64) * n + rows, mask=rows < n, other=-LOWEST)
     dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    end = tl.minimum(m, (tile + 1) * BLOCK_M) if CAUSAL else m
+    end = tl.minimum(m, (tile + 1) * BLOCK_M) if IS_CAUSAL else m
     for start in range(0, end, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         k = load_rows(K, keys, columns, k_row, m, HEAD_DIM, BLOCK_D, EVEN_N)
@@ -194,7 +194,7 @@ def attend_backward_queries(
         bias = tl.load(BIAS + keys, mask=keys < m, other=float("-inf"))
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + bias[None, :]
         p = tl.exp2(s - lse[:, None])
-        if CAUSAL:
+        if IS_CAUSAL:
             p = tl.where(rows[:, None] >= keys[None, :], p, 0.0)
         dp = tl.dot(dout, tl.trans(v), input_precision=PRECISION)
         ds = p * (dp - delta[:, None])
@@ -232,7 +232,7 @@ def options_of(
     return {
         "HEAD_DIM": size,
         "BLOCK_D": block(size),
-        "CAUSAL": causal,
+        "IS_CAUSAL": causal,
         "EVEN_M": n % rows == 0 and size == block(size),
         "EVEN_N": m % columns == 0 and size == block(size),
         "PRECISION": products,

@@ -14,7 +14,7 @@ from torch import Tensor
 from babn.attention import keys as reference
 from babn.kernels.key_inputs import KeyNoise
 from babn.kernels.launch import Launcher, Types, block, ceil_div
-from babn.kernels.special import LN2, SMALLEST_K, log_moment
+from babn.kernels.special import HIGH, LN2, SMALLEST_K, WIDTH, log_moment, log_series
 from babn.kernels.tiles import keys_seen, load_mlp
 
 LARGEST_K = tl.constexpr(reference.LARGEST_K)
@@ -40,12 +40,10 @@ def log_mean_factor(t, HAS_OWN_MOMENT: tl.constexpr):
 def log_exponential(u, IS_TRUNCATED: tl.constexpr):
     """Logarithm to base 2 of a standard exponential, by its quantile at u."""
     if IS_TRUNCATED:
-        rest = 0.9 - 0.8 * u
-        value = -tl.log2(rest)
+        value = -tl.log2(u * -WIDTH + HIGH)
     else:
         u = tl.maximum(u, 1.1754944e-38)
-        series = u * (1.4426950 + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
-        value = tl.where(u < 0.01, series, -tl.log2(tl.maximum(1.0 - u, 5.9604645e-08)))
+        value = tl.where(u < 0.01, log_series(u), -tl.log2(tl.maximum(1.0 - u, 5.9604645e-08)))
     return tl.log2(value * LN2)
 
 

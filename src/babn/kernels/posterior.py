@@ -15,9 +15,11 @@ import triton.language as tl
 from babn.attention import belief
 from babn.kernels.special import (
     EULER,
+    HIGH,
     LN2,
     LOG2_E,
     SMALLEST_K,
+    WIDTH,
     digamma,
     digamma_1p,
     gamma_1p,
@@ -27,6 +29,7 @@ from babn.kernels.special import (
     log_gamma_1p,
     log_moment,
     log_moment_slope,
+    log_series,
     moment_slope,
     reciprocal,
     softplus,
@@ -76,13 +79,11 @@ def log_exponential(bits, IS_TRUNCATED: tl.constexpr):
     # A number from 1 to 2 by its bits, since converting an integer is slow.
     one_to_two = ((bits >> 9) | 0x3F800000).to(tl.float32, bitcast=True)
     if IS_TRUNCATED:
-        return log2(-log2(1.7 - 0.8 * one_to_two)) + LOG2_LN2
+        return log2(-log2(one_to_two * -WIDTH + (HIGH + WIDTH))) + LOG2_LN2
     else:
         # Midpoints of 2^23 equal intervals, all below one in float32.
         u = (one_to_two - 1.0) + 5.9604644775390625e-08
-        # For small u, -log2(1 - u) by its series, without cancellation.
-        series = u * (1.4426950 + u * (0.72134752 + u * (0.48089835 + 0.36067376 * u)))
-        return log2(tl.where(u < 0.01, series, -log2(1.0 - u))) + LOG2_LN2
+        return log2(tl.where(u < 0.01, log_series(u), -log2(1.0 - u))) + LOG2_LN2
 
 
 @triton.jit

@@ -27,6 +27,10 @@ LARGE_RHO = 8.0
 otherwise. Softplus of untrained maps is about 0.7."""
 
 
+SMALLEST_FIXED_K = 1e-4
+"""Floor of a shape that is one number, by which kernels divide."""
+
+
 class Settings(NamedTuple):
     """Numbers and choices of a call.
 
@@ -94,7 +98,7 @@ def numbers_of(settings: Settings) -> tuple[float, ...]:
     return (
         settings.scale / math.log(2),
         settings.rho * math.log(2),
-        max(settings.fixed_k, 1e-4),
+        max(settings.fixed_k, SMALLEST_FIXED_K),
         settings.sigma * math.log(2),
         math.log2(settings.beta),
         settings.alpha,

@@ -27,8 +27,7 @@ import triton
 import triton.language as tl
 
 from babn.attention import keys
-from babn.distributions import kl
-from babn.distributions.noise import HIGH
+from babn.distributions import kl, noise
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 """Whether kernels run through the interpreter, which has no PTX."""
@@ -38,7 +37,11 @@ LOG2_E = tl.constexpr(1 / math.log(2))
 EULER = tl.constexpr(kl.EULER)
 SMALLEST_K = tl.constexpr(keys.SMALLEST_K)
 
-LARGEST_NOISE = tl.constexpr(math.log2(-math.log1p(-HIGH)))
+HIGH = tl.constexpr(noise.HIGH)
+WIDTH = tl.constexpr(noise.HIGH - noise.LOW)
+"""Largest uniform number of truncated noise, and the width of their interval."""
+
+LARGEST_NOISE = tl.constexpr(math.log2(-math.log1p(-noise.HIGH)))
 """The largest base-2 log of truncated exponential noise."""
 
 
@@ -65,6 +68,12 @@ def reciprocal(x):
 
 
 @triton.jit
+def log_series(u):
+    """The base-2 logarithm of 1 / (1 - u) for small u, by its series."""
+    return u * (u * (u * (u * (LOG2_E / 4) + LOG2_E / 3) + LOG2_E / 2) + LOG2_E)
+
+
+@triton.jit
 def softplus_and_slope(x, PRECISE: tl.constexpr):
     """Softplus divided by log 2, and its slope, which is the logistic function.
 
@@ -76,8 +85,7 @@ def softplus_and_slope(x, PRECISE: tl.constexpr):
     one = 1.0 + e
     value = log2(one)
     if PRECISE:
-        series = e * (LOG2_E - e * (0.72134752 - e * (0.48089835 - 0.36067376 * e)))
-        value = tl.where(e < 0.03, series, value)
+        value = tl.where(e < 0.03, -log_series(-e), value)
     return tl.maximum(value, x), e * reciprocal(one)
 
 

@@ -94,10 +94,15 @@ def load_pairs(X, offsets, inside, EVEN_MN: tl.constexpr):
 
 @triton.jit
 def load_logits(LOGITS, rows, start, row_stride, in_rows, m, C: tl.constexpr):
-    """Shape and scale logits of a tile, which are interleaved; the same ones if of one kind."""
+    """Shape and scale logits of a tile, which are interleaved."""
     columns = C.NUM_LOGITS * start + tl.arange(0, C.NUM_LOGITS * C.BLOCK_N)
     inside = in_rows[:, None] & (columns < C.NUM_LOGITS * m)[None, :]
-    x = load_as_is(LOGITS, pair_offsets(rows, columns, row_stride, 1), inside, C.EVEN_MN)
+    return load_as_is(LOGITS, pair_offsets(rows, columns, row_stride, 1), inside, C.EVEN_MN)
+
+
+@triton.jit
+def split_logits(x, C: tl.constexpr):
+    """Shape and scale logits of a tile in float32; the same ones if of one kind."""
     if C.NUM_LOGITS == 2:
         shape_logits, scale_logits = tl.split(tl.reshape(x, [C.BLOCK_M, C.BLOCK_N, 2]))
         return shape_logits.to(tl.float32), scale_logits.to(tl.float32)
