@@ -107,8 +107,7 @@ class CountSdpa(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
             self.calls += 1
-            mask = args[3] if len(args) > 3 else kwargs["attn_mask"]
-            self.causal += kwargs["is_causal"] and mask is None
+            self.causal += kwargs["is_causal"] and kwargs["attn_mask"] is None
         return func(*args, **(kwargs or {}))
 
 

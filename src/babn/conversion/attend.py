@@ -47,7 +47,6 @@ def attend(
     recorder, context, place = active_recorder(), active_context(), None
     site: CallSite | None = getattr(module, CALL_SITE, None)
     dropout = inputs.dropout
-    needs_weights = inputs.needs_weights or (context is not None and context.needs_weights)
     if recorder is None and site is not None:
         context = current_context(site)
         place = context.next_place(site)
@@ -55,14 +54,14 @@ def attend(
         dropout = inputs.dropout if context.state.config.attention_dropout else 0.0
         if (output := context.fused(place, inputs, dropout)) is not None:
             return output, None
-    elif recorder is None and takes_softmax(inputs) and not needs_weights:
-        return softmax_attention(inputs, dropout).transpose(1, 2), None
     with torch.autocast(inputs.query.device.type, enabled=False):
         if recorder is not None:
             weights = recorder.record(module, route, inputs)
         elif context is not None and place is not None:
             posterior, noise = context.posterior(place, inputs.scores())
             weights = posterior.mean_weights() if noise is None else posterior.sample_weights(noise)
+        elif takes_softmax(inputs) and not (inputs.needs_weights or _needs_weights()):
+            return softmax_attention(inputs, dropout).transpose(1, 2), None
         else:
             scores = inputs.scores()
             weights = normalize(scores.phi, scores.mask)
@@ -70,6 +69,24 @@ def attend(
     weights = F.dropout(weights, dropout) if dropout else weights
     output = weights @ repeat_heads(inputs.value, weights.shape[1])
     return output.transpose(1, 2), weights
+
+
+def keeps_own_attention(module: nn.Module) -> bool:
+    """Whether a module's next call keeps the model's own attention; counts the call if so.
+
+    True if the call is not converted, or if its posterior mean is softmax attention.
+    """
+    site = getattr(module, CALL_SITE, None)
+    samples = site is not None and module.training
+    if samples or active_recorder() is not None or _needs_weights():
+        return False
+    context = active_context()
+    return site is None or (context is not None and context.keeps_softmax(site))
+
+
+def _needs_weights() -> bool:
+    context = active_context()
+    return context is not None and context.needs_weights
 
 
 def read_mask(

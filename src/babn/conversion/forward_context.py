@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -79,6 +80,16 @@ class ForwardContext:
             self.layer_kl.recurrent.setdefault(place, [])
         return place
 
+    def keeps_softmax(self, site: CallSite) -> bool:
+        """Whether the next call at `site` is softmax attention; counts it if so."""
+        softmax = dispatch.is_softmax(self.state.config, self.request)
+        number = 0 if site.recurrent else self.counts.get(site.path, 0)
+        kept = site.places[number : number + 1] == (None,)
+        found = kept or (softmax and self.override.memory is None)
+        if found:
+            self.next_place(site)
+        return found
+
     def posterior(self, place: Place, scores: Scores) -> tuple[Posterior, NoiseLike | None]:
         """The posterior of a call, and its noise source; `None` for the mean. Keeps the KL."""
         chain, step = place
@@ -117,12 +128,11 @@ class ForwardContext:
             return None
         if how == "key kernels":
             return self._by_key_kernels(place, inputs)
-        if how == "softmax":
-            return softmax_attention(inputs, dropout).transpose(1, 2)
         with torch.autocast(inputs.query.device.type, enabled=False):
             if how == "pair kernels":
                 return self._by_pair_kernels(place, inputs.with_causal_mask())
-            return self._by_factors(place, inputs, dropout).transpose(1, 2)
+            by_torch = softmax_attention if how == "softmax" else partial(self._by_factors, place)
+            return by_torch(inputs, dropout).transpose(1, 2)
 
     def _by_key_kernels(self, place: Place, inputs: Inputs) -> Tensor:
         """A call with one variable per key; autocast changes nothing, and leaving it takes time."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from babn.attention.inputs import Inputs
 from babn.attention.masking import shapes_are_static
-from babn.conversion.attend import Undo, attend, read_mask
+from babn.conversion.attend import Undo, attend, keeps_own_attention, read_mask
 from babn.errors import UnsupportedAttentionError
 
 NAME, NAME_LIKE_SDPA = "babn", "babn-sdpa"
@@ -63,6 +63,13 @@ def attention(
     some releases of transformers, and to eager attention in later ones.
     """
     check_keywords(module, kwargs)
+    if like_sdpa and keeps_own_attention(module):
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        kwargs |= {"is_causal": is_causal, "position_bias": position_bias}
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, scaling, **kwargs
+        )
     causal = getattr(module, "is_causal", like_sdpa) if is_causal is None else is_causal
     mask, bias = read_mask(attention_mask, query, key)
     if position_bias is not None:
