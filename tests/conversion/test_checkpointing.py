@@ -116,6 +116,13 @@ def test_reentrant_checkpointing_of_torch_is_refused() -> None:
         handmade_gradient(*shared(torch_checkpoint, use_reentrant=True))
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_so_it_is_where_no_backward_pass_would_notice() -> None:
+    model, x = shared(torch_checkpoint, use_reentrant=True)
+    with pytest.raises(babn.errors.CheckpointingError, match="use_reentrant=False"):
+        model(x.detach())
+
+
 def test_the_checkpoint_of_torch_asks_for_that_of_babn() -> None:
     with pytest.raises(babn.errors.BabnError, match=r"babn\.checkpoint"):
         handmade_gradient(*shared(torch_checkpoint, use_reentrant=False))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from babn.attention.inputs import Inputs, repeat_heads
 from babn.attention.masking import normalize
 from babn.conversion.calls import active_recorder
+from babn.conversion.checkpointing import check_not_reentrant
 from babn.conversion.forward_context import active_context, current_context
 from babn.conversion.state import CallSite
 from babn.kernels.sdpa import softmax_attention, takes_softmax
@@ -49,6 +50,7 @@ def attend(
     dropout = inputs.dropout
     if recorder is None and site is not None:
         context = current_context(site)
+        check_not_reentrant(context)
         place = context.next_place(site)
     if context is not None and place is not None:
         dropout = inputs.dropout if context.state.config.attention_dropout else 0.0

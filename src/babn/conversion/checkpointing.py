@@ -1,12 +1,14 @@
 """Activation checkpointing, in which attention is computed a second time during backward."""
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
-from babn.conversion.forward_context import active_context, resumed
+from babn.conversion.forward_context import ForwardContext, active_context, resumed
 from babn.errors import CheckpointingError
 
 _CHECKPOINT = "_gradient_checkpointing_func"
@@ -18,11 +20,7 @@ class CheckpointInContext:
     def __init__(self, inner: Callable[..., Any]) -> None:
         keywords = inner.keywords if isinstance(inner, functools.partial) else {}
         if keywords.get("use_reentrant"):
-            raise CheckpointingError(
-                "use_reentrant=True: reentrant checkpointing drops the gradients of the KL term. "
-                "Use use_reentrant=False, as in "
-                'gradient_checkpointing_enable({"use_reentrant": False}).'
-            )
+            raise reentrant_error()
         self.inner = inner
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -68,3 +66,26 @@ def unwrap_checkpoints(model: nn.Module) -> None:
         inner = module.__dict__.get(_CHECKPOINT)
         if isinstance(inner, CheckpointInContext):
             module.__dict__[_CHECKPOINT] = inner.inner
+
+
+def check_not_reentrant(context: ForwardContext) -> None:
+    """Raises under reentrant checkpointing, which would silently drop the gradients of the KL."""
+    if torch.compiler.is_compiling():
+        return
+    if not context.training or not context.grad_enabled or torch.is_grad_enabled():
+        return
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        in_checkpoint = frame.f_code.co_filename.endswith("torch/utils/checkpoint.py")
+        if in_checkpoint and frame.f_code.co_qualname.startswith("CheckpointFunction"):
+            raise reentrant_error()
+
+
+def reentrant_error() -> CheckpointingError:
+    """The error for reentrant checkpointing."""
+    return CheckpointingError(
+        "use_reentrant=True: reentrant checkpointing drops the gradients of the KL term. Use "
+        'use_reentrant=False, e.g. activation_checkpointing_enable({"use_reentrant": False}), or '
+        "gradient_checkpointing_enable before transformers 5.23."
+    )

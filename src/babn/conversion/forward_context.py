@@ -58,6 +58,7 @@ class ForwardContext:
         cached = fixed and hasattr(cache, "get_seq_length")
         self.past = int(cache.get_seq_length()) if cached else 0  # tokens
         self.with_kl = training or override.record_kl or torch.is_grad_enabled()
+        self.grad_enabled = torch.is_grad_enabled()
         self.counts: dict[str, int] = {}
         self.states: dict[int, tuple[Any, Sizes | None]] = {}
         self.methods = [cast(AttentionMethod, method) for method in state.rules]
