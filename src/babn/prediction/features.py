@@ -12,7 +12,9 @@ from babn.conversion.state import ATTRIBUTE
 from babn.errors import ConfigError
 from babn.prediction.batches import Batches, arguments
 from babn.prediction.sampling import evaluating
-from babn.training.freezing import HEADS
+
+HEADS = ("classifier", "score", "pre_classifier", "classification_head", "qa_outputs")
+"""Names of the heads of transformers models, which `from_pretrained` may initialise at random."""
 
 
 def find_head(model: nn.Module) -> tuple[str, nn.Linear]:

@@ -8,11 +8,9 @@ from torch import nn
 from babn.conversion.convert import describe
 from babn.conversion.state import ATTRIBUTE, belief_states, converted_roots
 from babn.errors import ConfigError
+from babn.prediction.features import HEADS
 
 Model = TypeVar("Model", bound=nn.Module)
-
-HEADS = ("classifier", "score", "pre_classifier", "classification_head", "qa_outputs")
-"""Names of the heads of transformers models, which `from_pretrained` may initialise at random."""
 
 
 def freeze_base(model: Model, modules_to_save: Sequence[str] | None = None) -> Model:

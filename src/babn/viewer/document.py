@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-import babn
+from babn import __version__
 from babn.evaluation.html_pages import TargetError, marker, written_by
 from babn.viewer.column import column
 from babn.viewer.inputs import MOST_TOKENS, Text, TextError, Tokenizer
@@ -128,7 +128,7 @@ def page(data: Mapping[str, Any], connect: str = "'none'") -> str:
         "POLICY": policy(connect),
         "MARKER": marker(AUTHOR),
         "STYLE": _packaged("page.css"),
-        "DATA": script_json({"version": babn.__version__, **data}),
+        "DATA": script_json({"version": __version__, **data}),
         "SCRIPT": _packaged("page.js"),
     }
     # In one pass, so that the values themselves are not searched.
