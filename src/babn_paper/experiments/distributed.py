@@ -1,4 +1,16 @@
-"""Data-parallel training of one model by the processes that torchrun starts."""
+"""Data-parallel training of one model by the processes that torchrun starts.
+
+The experiments use `DistributedDataParallel` directly instead of Accelerate, for three reasons:
+
+- A resumed run has the same weights, bit for bit, as an uninterrupted one. With several processes
+  the noise depends on seed, step and rank only (`World.seed_step`), so rank zero alone writes
+  checkpoints. Accelerate saves and restores a random state for each process.
+- The step function of a single process is recorded as CUDA graphs, which need gradients at fixed
+  addresses and a stream of their own (`graph_steps.py`). The training loop is the same with and
+  without graphs, so it calls `backward` and the optimizer itself.
+- torchrun restarts all processes after a failure but keeps its rendezvous store (`fresh_store`).
+  Accelerate initializes the process group from the environment, with that store.
+"""
 
 import json
 import os
@@ -151,9 +163,9 @@ def was_restarted() -> bool:
 def fresh_store(timeout: timedelta) -> tuple[Store, int, int]:
     """A store for a process group, the rank of this process and the number of processes.
 
-    torchrun keeps one store over restarts, which still holds addresses of dead processes; whoever
-    reads one of them waits in vain. The restart count cannot separate the attempts either, since
-    every machine counts on its own. The processes therefore agree on a prefix for each start.
+    torchrun keeps one store over restarts, which still holds addresses of dead processes; a process
+    that reads one of them hangs. The restart count cannot separate the attempts either, since every
+    machine counts on its own. The processes therefore agree on a prefix for each start.
     """
     store, rank, size = next(rendezvous("env://", timeout=timeout))
     return PrefixStore(agree_on_prefix(store, rank, size), store), rank, size
