@@ -21,10 +21,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from babn.attention.inputs import Inputs
 from babn.devices import default_device
-from babn.kernels.sdpa import ALIGNED, FORMS, best_form, softmax_attention
+from babn.kernels.sdpa import ALIGNED, FORMS, best_form, softmax_attention, with_columns
 
 BATCHES = {128: 32, 512: 32, 2048: 4, 8192: 1}
 HEADS, DIM = 12, 64
@@ -41,6 +42,8 @@ def calls() -> Iterator[tuple[str, Call]]:
         yield name, lambda inputs, log_e, form=form: form(inputs, log_e, 0.0)
     yield "values", by_values
     if torch.cuda.is_available():
+        yield "columns, cuDNN", by_cudnn
+        yield "values, cuDNN", lambda inputs, log_e: with_cudnn(by_values, inputs, log_e)
         yield "kernel", by_kernel
 
 
@@ -98,6 +101,17 @@ def by_values(inputs: Inputs, log_e: Tensor) -> Tensor:
     output = softmax_attention(replace(inputs, value=wide))
     size = value.shape[-1]
     return output[..., :size] / output[..., size : size + 1]
+
+
+def by_cudnn(inputs: Inputs, log_e: Tensor) -> Tensor:
+    """The form `wide` by cuDNN, which takes values that are narrower than queries and keys."""
+    return with_cudnn(lambda *call: softmax_attention(with_columns(*call)), inputs, log_e)
+
+
+def with_cudnn(form: Call, inputs: Inputs, log_e: Tensor) -> Tensor:
+    """A form by cuDNN, or an error where that does not support it."""
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return form(inputs, log_e)
 
 
 def tune(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
@@ -240,7 +254,11 @@ def compare(lengths: list[int], device: torch.device) -> list[dict[str, Any]]:
         base = None
         print(f"{length} tokens, {kind}; best_form says {best_form(inputs, log_e)}")
         for name, call in calls():
-            found = timed(call, inputs, log_e, 10 if device.type == "cuda" else 3)
+            try:
+                found = timed(call, inputs, log_e, 10 if device.type == "cuda" else 3)
+            except RuntimeError as problem:  # which cuDNN does not support
+                print(f"  {name}: {str(problem).splitlines()[0][:80]}")
+                continue
             gap = error(call, inputs, log_e) if length <= 2048 else float("nan")
             base = base or found["ms"]
             times = f"{found['ms']:8.3f} ms  x{found['ms'] / base:5.2f}"

@@ -97,13 +97,20 @@ def by_bias(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
 
 
 def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
-    """Adds columns to queries and keys whose products are the log factors.
+    """Adds columns to queries and keys, and to values zeros, since flash attention needs them."""
+    wide = with_columns(inputs, log_e)
+    size = inputs.value.shape[-1]
+    value = F.pad(inputs.value, (0, max(wide.key.shape[-1] - size, 0)))
+    return softmax_attention(replace(wide, value=value), dropout)[..., :size]
+
+
+def with_columns(inputs: Inputs, log_e: LogFactors) -> Inputs:
+    """A call with columns in queries and keys whose products are the log factors.
 
     A head reads its own column of the keys, which the queries of a group share. The part of a log
-    factor that half precision rounds off has a second column. Values that are narrower get
-    columns of zeros, since flash attention needs them as wide as queries and keys.
+    factor that half precision rounds off has a second column.
     """
-    query, key, value = inputs.query, inputs.key, inputs.value
+    query, key = inputs.query, inputs.key
     heads, key_heads, keys = query.shape[1], key.shape[1], key.shape[2]
     groups = heads // key_heads
     bias = (log_e / inputs.scale).expand(key.shape[0], heads, 1, keys)
@@ -118,10 +125,7 @@ def by_columns(inputs: Inputs, log_e: LogFactors, dropout: float) -> Tensor:
     chosen = chosen.repeat(key_heads, 1)[:, None].expand(*query.shape[:3], -1)
     query = torch.cat([query, chosen], -1)
     key = torch.cat([key, F.pad(columns, (0, padding))], -1)
-    size = value.shape[-1]
-    value = F.pad(value, (0, max(key.shape[-1] - size, 0)))
-    output = softmax_attention(replace(inputs, query=query, key=key, value=value), dropout)
-    return output[..., :size]
+    return replace(inputs, query=query, key=key)
 
 
 FORMS: dict[Form, Callable[[Inputs, LogFactors, float], Tensor]] = {
