@@ -32,7 +32,6 @@ def blocks() -> Iterator[tuple[str, str, str]]:
     yield "docs/paper_as_written.md", "floor", floor_of_k()
     yield "docs/kernels.md", "bench", costs("bench")
     yield "docs/kernels.md", "cpu", costs("bench-cpu")
-    yield "docs/kernels.md", "routes", cheaper()
 
 
 def results(name: str) -> dict[str, Any]:
@@ -188,19 +187,3 @@ def costs(name: str) -> str:
 def measured_with(found: Mapping[str, Any]) -> str:
     """Date and versions of a measurement."""
     return ", ".join([found["date"], *(f"{name} {x}" for name, x in found["versions"].items())])
-
-
-def cheaper() -> str:
-    """Time and memory of training with cheaper upward paths, relative to softmax."""
-    found = results("routes")
-    rows = {(row.name, row.size.length): row.cost for row in rows_of(found) if row.cost}
-    names, lengths = (list(dict.fromkeys(each)) for each in zip(*rows, strict=True))
-    lines = []
-    for name in names:
-        line = [name]
-        for n in lengths:
-            own, base = rows[name, n], rows["softmax", n]
-            line += [ratio(own.seconds, base.seconds), ratio(own.memory, base.memory)]
-        lines.append(line)
-    heading = [f"{what}, {n} tokens" for n in lengths for what in ("step", "memory")]
-    return f"{measured_with(found)}\n\n{Table(['x softmax', *heading], lines).markdown()}"
