@@ -202,7 +202,7 @@ def options_of(
         width: Bytes of each number of the queries.
         mask: The kind of mask.
         has_bias: Whether there is a bias.
-        products: How products of matrices are computed.
+        products: The matmul precision.
     """
     largest, widest = TILES[kernel], block(max(size, value_size))
     parts = 2 if widest * width >= LARGE_HEAD else 1

@@ -249,7 +249,7 @@ def call_options(
     n: int, m: int, size: int, width: int, causal: bool, parameters: int, masked: bool,
     noise: KeyNoise, products: str,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Those of all kernels of a call, by one look-up; arguments are those of `options_of`."""
+    """Launch options of all kernels of a call, cached together; arguments as in `options_of`."""
     of_keys = m, size, width, parameters, masked, noise, products
     draws = {name: key_draw.options_of(name, *of_keys) for name in key_draw.TILES}
     return draws | {name: options_of(name, n, m, size, width, causal, products) for name in KERNELS}

@@ -52,18 +52,18 @@ class Operator:
 
 
 def precision(dtype: torch.dtype) -> Precision:
-    """How products of matrices are computed; those of float32 follow torch's setting."""
+    """Matmul precision of a data type; that of float32 follows torch's setting."""
     return float32_products() if dtype == torch.float32 else "half"
 
 
 @constant_under_compile
 def float32_products() -> Literal["ieee", "tf32"]:
-    """How products of float32 matrices are computed, as Triton calls it, by torch's setting."""
+    """Triton's name of the matmul precision that torch sets for float32."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def traceable(cached: Any) -> Any:
-    """A cached function without its cache, of which compilers would warn, while they trace it."""
+    """The function inside a cache while torch.compile traces, which would warn of the cache."""
     return cached.__wrapped__ if torch.compiler.is_compiling() else cached
 
 

@@ -143,7 +143,7 @@ def pair_attention_backward(
 ) -> list[Tensor]:
     """Gradients of queries, keys and values, and of `upward`, `maps`, `network` and scores.
 
-    The last four as far as there are any; scores have one if they have a bias.
+    Of the last four, those that the call has; scores have a gradient if there is a bias.
     """
     batch, heads, n, _ = q.shape
     _, key_heads, m, _ = k.shape

@@ -19,8 +19,7 @@ MaskType = Literal["none", "keys", "pairs"]
 """What a mask distinguishes."""
 
 Precision = Literal["half", "ieee", "tf32"]
-"""How products of matrices are computed: in half precision, or in float32 with all digits or
-rounded to TF32."""
+"""Matmul precision: half precision, or float32 with all digits or rounded to TF32."""
 
 LARGE_RHO = 8.0
 """From this rho on kernels first assume that all k are at least 1, and repeat a block of queries
