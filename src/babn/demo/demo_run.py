@@ -35,8 +35,8 @@ from babn.prediction.batches import encode
 from babn.progress import Progress
 from babn.training.fine_tuning import Recipe, fine_tune, text_data
 
-# Sampling takes most of the demo's time; `babn.predict` draws twice as many by default.
 SAMPLES = 10
+"""Samples of a prediction, the default of `babn.predict`; they take most of the demo's time."""
 
 # With fewer samples the NLL is overestimated, and too low a level is chosen.
 TUNING_SAMPLES = 8

@@ -114,9 +114,9 @@ def _target(task: TextClassifier, row: Row, place: int) -> Target:
 class Victim:
     """Predicts class probabilities of texts.
 
-    The noise depends on the plan's seed, the example and the number of the query. An interrupted
-    attack therefore meets the same noise as an uninterrupted one, and two queries with the same
-    text meet different noise.
+    The noise depends on the plan's seed, the example and the number of the query. A resumed
+    attack therefore has the same noise as an uninterrupted one, and two queries with the same text
+    have different noise.
 
     Args:
         task_model: Model, task and experiment.

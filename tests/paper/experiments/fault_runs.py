@@ -60,20 +60,20 @@ def run_with(fault: Fault, folder: Path, **fields: Any) -> Outcome:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fault_warm_up"])
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # where the server looks for it
-    told = folder.with_name(f"{folder.name}.told")
-    told.unlink(missing_ok=True)
-    process = context.Process(target=_child, args=(fault, str(folder), str(told), fields))
+    report = folder.with_name(f"{folder.name}.report")
+    report.unlink(missing_ok=True)
+    process = context.Process(target=_child, args=(fault, str(folder), str(report), fields))
     process.start()
     process.join()  # a slow machine may take minutes; pytest has a time limit
-    lines = told.read_text().splitlines() if told.exists() else []
+    lines = report.read_text().splitlines() if report.exists() else []
     error = json.loads(lines[-1]) if lines and lines[-1].startswith('"') else ""
     changes = tuple(line for line in lines if not line.startswith('"'))
     return Outcome(process.exitcode or 0, error, changes)
 
 
-def _child(fault: Fault, folder: str, told: str, fields: dict[str, Any]) -> None:
+def _child(fault: Fault, folder: str, report: str, fields: dict[str, Any]) -> None:
     os.environ["BABN_CACHE"] = f"{Path(folder).parent}/cache"
-    note = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    note = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     error = ""
     watcher = _Watcher(fault, folder, note)
     sys.addaudithook(watcher)

@@ -51,7 +51,7 @@ def finish_sweep(sweep: "subprocess.Popen[str]") -> str:
 
 
 def interrupt_sweep(sweep: "subprocess.Popen[str]") -> int:
-    """The exit code of a sweep that is told to stop."""
+    """Interrupts a sweep and returns its exit code."""
     os.kill(sweep.pid, signal.SIGINT)
     sweep.communicate(timeout=60)
     return sweep.returncode

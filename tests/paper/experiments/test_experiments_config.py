@@ -74,7 +74,7 @@ def test_published_cells_name_what_the_paper_leaves_open(name: str) -> None:
     experiment, text = read_experiment(path), " ".join(path.read_text().split("\n# "))
     config = experiment.method_config()
     assert isinstance(config, babn.BeliefConfig)
-    assert "Ours, since the paper is silent" in text
+    assert "Settings that the paper omits" in text
     assert (config.beta, config.prior_hidden, config.kl_weight) == (1.0, 10, 1.0)
     assert "beta 1, a prior of width 10" in text
     assert (experiment.kl_schedule, experiment.kl_warmup) == ("linear", 0.5)

@@ -27,11 +27,11 @@ def with_odd_questions(folder: Path) -> Path:
     """A question that is too long, one without words, and answers that nobody gave in training."""
     for split in ("train2014", "val2014"):
         path = folder / f"v2_OpenEnded_mscoco_{split}_questions.json"
-        asked = json.loads(path.read_text())
-        asked["questions"][0]["question"] = "Is it " + "very " * 40 + "red?"
-        asked["questions"][1]["question"] = "???"
-        asked["questions"][2]["question"] = "Zebras, giraffes?"
-        path.write_text(json.dumps(asked))
+        content = json.loads(path.read_text())
+        content["questions"][0]["question"] = "Is it " + "very " * 40 + "red?"
+        content["questions"][1]["question"] = "???"
+        content["questions"][2]["question"] = "Zebras, giraffes?"
+        path.write_text(json.dumps(content))
         path = folder / f"v2_mscoco_{split}_annotations.json"
         answered = json.loads(path.read_text())
         for i, each in enumerate(answered["annotations"][3]["answers"]):

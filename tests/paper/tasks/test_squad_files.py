@@ -234,13 +234,13 @@ def test_the_hub_needs_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
+    requested: list[tuple[str, str]] = []
 
     class Rows(list):
         _fingerprint = "f1"
 
     def load_dataset(path: str, name: str | None, split: str) -> Rows:
-        asked.append((path, split))
+        requested.append((path, split))
         columns = {"text": ["Ada Brook"], "answer_start": [CONTEXT.index("Ada")]}
         empty: dict[str, list[Any]] = {"text": [], "answer_start": []}
         row = question(context=CONTEXT, answers=columns)
@@ -248,7 +248,7 @@ def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     found = find_task("squad2.0").read("hub", "dev")
-    assert asked == [("rajpurkar/squad_v2", "validation")]
+    assert requested == [("rajpurkar/squad_v2", "validation")]
     assert [len(each.answers) for each in found.examples] == [1, 0]
     assert (found.origin, found.fingerprint) == ("hub:rajpurkar/squad_v2", "f1")
     with pytest.raises(DataError, match=re.escape("rajpurkar/squad/validation:2: there is no")):

@@ -45,7 +45,7 @@ def test_with_hard_scores_the_measures_are_the_usual_ones(seed: int) -> None:
 
 
 def test_partly_right_answers_count_in_part() -> None:
-    """As if each had been asked ten times, and been right as often as its score says."""
+    """The result is that of ten copies of each question, whose share of hits is its score."""
     right, doubt = torch.tensor([0.3, 1.0, 0.6, 0.0]), torch.tensor([0.5, 0.1, 0.5, 0.4])
     times = [round(10 * float(s)) for s in right]
     hard = np.concatenate([[1] * n + [0] * (10 - n) for n in times])
@@ -84,10 +84,10 @@ def test_what_is_kept_gives_the_same_numbers(tmp_path: Path) -> None:
     torch.manual_seed(1)
     outputs = torch.randn(5, 4, 12)
     rows = torch.tensor([2, 0, 3, 1])
-    asked = ((part, outputs[:, part]) for part in rows.split(3))
+    batches = ((part, outputs[:, part]) for part in rows.split(3))
     kinds = ["number", "yes/no", "number", "number"]
     types = ["how many", "is it", "what number", "how many"]
-    answers = collected(asked, LABELS, kinds, types).named("BABN, sampled", 3)
+    answers = collected(batches, LABELS, kinds, types).named("BABN, sampled", 3)
     whole = Prediction(outputs, "sigmoid")
 
     assert answers.logits.shape == (5, 4, KEPT)

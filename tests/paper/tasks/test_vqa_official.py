@@ -107,8 +107,8 @@ def questions(draw: st.DrawFn) -> tuple[list[str], list[str]]:
 @example((["a dog"] * 9 + ["dog"], ["a dog", "dog", "dog!"]))
 @example((["A"] * 5 + ["the"] * 5, ["", "an"]))
 @example((["." * 40] * 5 + ["a"] * 5, ["." * 40, "." * 8]))
-def test_every_answer_has_the_official_score(asked: tuple[list[str], list[str]]) -> None:
-    people, answers = asked
+def test_every_answer_has_the_official_score(question: tuple[list[str], list[str]]) -> None:
+    people, answers = question
     for answer in answers:
         assert accuracy(answer, people) == pytest.approx(official_score(people, answer))
 
@@ -116,16 +116,16 @@ def test_every_answer_has_the_official_score(asked: tuple[list[str], list[str]])
 @settings(max_examples=100)
 @given(st.lists(questions(), min_size=1, max_size=3))
 def test_a_models_choices_have_the_official_scores(
-    asked: list[tuple[list[str], list[str]]],
+    drawn: list[tuple[list[str], list[str]]],
 ) -> None:
     """What a test gives a model for each answer of its list, which is in plain form."""
-    choices = [*dict.fromkeys(normalized(each) for _, answers in asked for each in answers)]
+    choices = [*dict.fromkeys(normalized(each) for _, answers in drawn for each in answers)]
     images = RawImages(torch.zeros(1, 8, 8, 3, dtype=torch.uint8), ("0",))
-    examples = [VqaExample("", 0, soft_scores(people), "", "") for people, _ in asked]
+    examples = [VqaExample("", 0, soft_scores(people), "", "") for people, _ in drawn]
     labels = soft_labels(VqaPart("test", examples, "", "", images), choices)
 
-    found = labels.dense(torch.arange(len(asked)))
-    expected = [[official_score(people, each) for each in choices] for people, _ in asked]
+    found = labels.dense(torch.arange(len(drawn)))
+    expected = [[official_score(people, each) for each in choices] for people, _ in drawn]
     torch.testing.assert_close(found, torch.tensor(expected))
 
 

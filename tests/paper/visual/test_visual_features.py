@@ -28,7 +28,7 @@ from vqa_cases import random_image, tiny, write_daquar
 
 pytestmark = pytest.mark.thorough
 
-WISH = ExtractionSettings((16, 24), batch=2)
+SETTINGS = ExtractionSettings((16, 24), batch=2)
 
 
 def averaging(size: int = 8) -> Backbone:
@@ -68,7 +68,7 @@ def torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_features_are_those_of_the_network_with_the_places_of_regions(tmp_path: Path) -> None:
     images, out = write_images(tmp_path / "images"), tmp_path / "features"
-    assert extract(images, out, averaging(), WISH) == 3
+    assert extract(images, out, averaging(), SETTINGS) == 3
 
     with np.load(out / "1.npz") as file:
         x, boxes = file["x"], file["bbox"]
@@ -82,16 +82,16 @@ def test_features_are_those_of_the_network_with_the_places_of_regions(tmp_path: 
 
 def test_what_is_there_stays_and_what_was_made_otherwise_is_refused(tmp_path: Path) -> None:
     images, out = write_images(tmp_path / "images"), tmp_path / "features"
-    extract(images, out, averaging(), WISH)
+    extract(images, out, averaging(), SETTINGS)
     (out / "0.npz").unlink()
     before = (out / "1.npz").stat().st_mtime_ns
-    extract(images, out, averaging(), WISH)
+    extract(images, out, averaging(), SETTINGS)
     assert (out / "0.npz").exists() and (out / "1.npz").stat().st_mtime_ns == before
     with pytest.raises(ConfigError, match="holds features made with"):
         extract(images, out, averaging(), ExtractionSettings((16, 16)))
     (out / "features.json").unlink()
     with pytest.raises(ConfigError, match="unknown origin"):
-        extract(images, out, averaging(), WISH)
+        extract(images, out, averaging(), SETTINGS)
 
 
 def test_images_and_sizes_that_cannot_work_are_refused(tmp_path: Path) -> None:
@@ -101,16 +101,16 @@ def test_images_and_sizes_that_cannot_work_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be used with backbone='means'"):
         extract(images, tmp_path / "out", averaging(), ExtractionSettings((4, 4)))
     with pytest.raises(ConfigError, match="does not compute a feature grid"):
-        extract(images, tmp_path / "out", Backbone("flat", "none", nn.Flatten()), WISH)
+        extract(images, tmp_path / "out", Backbone("flat", "none", nn.Flatten()), SETTINGS)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has no images"):
-        extract(tmp_path / "empty", tmp_path / "out", averaging(), WISH)
+        extract(tmp_path / "empty", tmp_path / "out", averaging(), SETTINGS)
     with pytest.raises(DataError, match="does not exist"):
-        extract(tmp_path / "nowhere", tmp_path / "out", averaging(), WISH)
+        extract(tmp_path / "nowhere", tmp_path / "out", averaging(), SETTINGS)
     assert not (tmp_path / "out").exists()
     (images / "2.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"2 cannot be read"):
-        extract(images, tmp_path / "out", averaging(), WISH)
+        extract(images, tmp_path / "out", averaging(), SETTINGS)
     assert (tmp_path / "out" / "1.npz").exists()  # what was done is not lost
 
 
@@ -119,12 +119,12 @@ def test_a_call_that_failed_does_not_keep_the_folder_from_another_size(tmp_path:
     whole = (images / "0.png").read_bytes()
     (images / "0.png").write_bytes(b"no image")
     with pytest.raises(DataError, match="0 cannot be read"):
-        extract(images, out, averaging(), WISH)
+        extract(images, out, averaging(), SETTINGS)
     (images / "0.png").write_bytes(whole)
     assert extract(images, out, averaging(), ExtractionSettings((16, 16))) == 1
     (out / "features.json").write_text("{")
     with pytest.raises(ConfigError, match="unknown origin"):
-        extract(images, out, averaging(), WISH)
+        extract(images, out, averaging(), SETTINGS)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (7, 9)])
@@ -176,7 +176,7 @@ def test_the_command_refuses_silently_random_weights(torchvision: None, tmp_path
 
 def test_daquar_learns_from_features_where_there_are_some(tmp_path: Path) -> None:
     folder = write_daquar(tmp_path / "daquar")
-    extract(folder / "images_small.tar", folder / "features", averaging(), WISH)
+    extract(folder / "images_small.tar", folder / "features", averaging(), SETTINGS)
     part = DAQUAR.read(str(folder), "test")
 
     assert part.origin.endswith("test.jsonl, features of means with weights none")
@@ -195,7 +195,7 @@ def test_features_that_were_read_stay_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, out = write_images(tmp_path / "images"), tmp_path / "features"
-    extract(images, out, averaging(), WISH)
+    extract(images, out, averaging(), SETTINGS)
     files = FeatureFiles(out, ("0", "1", "2"))
     first = files.read(0)
     monkeypatch.setattr("babn_paper.tasks.vqa_features.KEPT", 2 * first.nbytes)
@@ -209,7 +209,7 @@ def test_features_that_were_read_stay_in_memory(
 
 def test_the_description_tells_how_many_regions_there_are(tmp_path: Path) -> None:
     images, out = write_images(tmp_path / "images"), tmp_path / "features"
-    extract(images, out, averaging(), WISH)
+    extract(images, out, averaging(), SETTINGS)
     assert FeatureFiles(out, ("0",)).regions(None) == 6
     description = json.loads((out / "features.json").read_text())
     for grid in ([0, 3], [2], None):
