@@ -13,7 +13,7 @@ import yaml
 import babn
 from babn.errors import ConfigError, FormatError
 from babn.text import word_tokenizer
-from babn.viewer.inputs import open_model
+from babn.viewer.texts import open_model
 
 NAME = "me/reviews"
 INPUTS = {"input_ids": torch.tensor([[2, 3, 4, 5]])}

@@ -146,7 +146,7 @@ def test_serve_names_the_extra_that_is_missing(
 
 
 def test_the_tokenizer_survives_saving(folder: Path) -> None:
-    from babn.viewer.inputs import open_model
+    from babn.viewer.texts import open_model
 
     _, loaded = open_model(folder)
     assert loaded(TEXT)["input_ids"] == tokenizer()(TEXT)["input_ids"]

@@ -31,7 +31,7 @@ import babn
 from babn.evaluation.html_pages import marker
 from babn.viewer.column import sampled_weights
 from babn.viewer.document import AUTHOR, page, script_json
-from babn.viewer.inputs import JOINED, SPECIAL, TextError, Word, prepare, words_of
+from babn.viewer.texts import JOINED, SPECIAL, TextError, Word, prepare, words_of
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

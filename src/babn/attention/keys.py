@@ -23,6 +23,7 @@ from babn.attention.method import AttentionMethod, ChainShape
 from babn.attention.noise_source import NoiseLike
 from babn.attention.posterior import Posterior
 from babn.attention.prior import KeyNetwork
+from babn.attention.saved_memory import KeyScale
 from babn.distributions import Gamma, Weibull, weibull_gamma
 from babn.distributions.noise import NoiseName
 from babn.distributions.weibull import LogLocationScale
@@ -206,19 +207,17 @@ class KeyBeliefMethod(AttentionMethod):
 
     def forward(self, step: int, scores: Scores, upward: Any) -> KeyPosterior:
         """The posterior of step `step`."""
-        q = self._variables(step, scores)
-        return KeyPosterior(scores, q, lambda: self._kl_parts(step, scores, q))
-
-    def _variables(self, step: int, scores: Scores) -> Weibull:
         own, key = self.parameter_sets[step], scores.key
         typical, seen = None, None
         if self.is_rowwise(scores):
             typical = self.energies[own].unflatten(0, (key.shape[1], -1))[:, 0]
         elif scores.mask is not None:
             seen = tokens_seen(scores.mask).any(1, keepdim=True).unsqueeze(-1)
-        scale: Tensor = _Scale.apply(key, self.log_shape, own, self.config.rho, typical, seen)
+        limits = SMALLEST_K, LARGEST_K, SMALLEST_ENERGY
+        scale = KeyScale.apply(key, self.log_shape, own, self.config.rho, typical, seen, limits)
         scale = repeat_heads(scale.unsqueeze(2), scores.phi.shape[1]).to(scores.phi.dtype)
-        return Weibull.with_mean_one(scale, self.config.noise)
+        q = Weibull.with_mean_one(scale, self.config.noise)
+        return KeyPosterior(scores, q, lambda: self._kl_parts(step, scores, q))
 
     def is_rowwise(self, call: Scores | Inputs) -> bool:
         """Whether queries see different keys, so that shapes are relative to the dry run's."""
@@ -232,68 +231,6 @@ class KeyBeliefMethod(AttentionMethod):
         logits = repeat_heads(logits, scores.phi.shape[1])
         numbers = torch.stack([q.scale, q.loc, logits])
         return KeyKL(numbers, self.config.noise, keys_seen(scores.mask), self.config.beta)
-
-
-class _Scale(torch.autograd.Function):
-    r"""The scale $1 / k_j$ of each key's variable.
-
-    Saves the keys, which attention saves as well, and nothing else of their size.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        key: Float[Tensor, "batch keyhead key dim"],
-        log_shape: Float[Tensor, " set"],
-        own: int,
-        rho: float,
-        typical: Float[Tensor, " keyhead"] | None,
-        seen: Bool[Tensor, "#batch 1 key 1"] | None,
-    ) -> Float[Tensor, "batch keyhead key"]:
-        wide = torch.promote_types(key.dtype, torch.float32)
-        mean = None if typical is not None else _mean(key, seen, wide)
-        centred = key if mean is None else zero_masked(key - mean, seen)
-        energy = torch.linalg.vector_norm(centred, dim=-1, dtype=wide).square_()
-        if typical is not None:
-            average, relative = typical.to(wide)[:, None], energy / typical.to(wide)[:, None]
-        else:
-            average = _mean(energy.unsqueeze(-1), seen, wide).squeeze(-1)
-            equal = average <= SMALLEST_ENERGY
-            average.masked_fill_(equal, torch.inf)
-            relative = energy.div_(average).add_(equal)
-        factor = log_shape[own].to(wide).exp() * rho
-        scale = relative.mul_(factor).clamp_(SMALLEST_K, LARGEST_K).reciprocal_()
-        ctx.save_for_backward(key, log_shape, mean, average, factor, scale, seen)
-        ctx.own = own
-        return scale
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        key, log_shape, mean, average, factor, scale, seen = ctx.saved_tensors
-        # -d scale / d log k, zero where k is clamped
-        slope = torch.ops.aten.hardtanh_backward(grad * scale, scale, 1 / LARGEST_K, 1 / SMALLEST_K)
-        d_log_shape = torch.zeros_like(log_shape)
-        d_log_shape[ctx.own] = -slope.sum()
-        d_energy = slope * scale * factor
-        if mean is None:
-            d_key = key * (d_energy * (-2 / average)).unsqueeze(-1)
-        else:
-            d_energy = (d_energy - _mean(slope.unsqueeze(-1), seen, slope.dtype).squeeze(-1)) * (
-                -2 / average
-            )
-            d_key = zero_masked(key - mean, seen) * d_energy.unsqueeze(-1)
-            d_key = zero_masked(d_key - _mean(d_key, seen, d_key.dtype), seen)
-        return d_key.to(key.dtype), d_log_shape, None, None, None, None
-
-
-def _mean(
-    x: Float[Tensor, "batch head key dim"], seen: Tensor | None, dtype: torch.dtype
-) -> Float[Tensor, "batch head 1 dim"]:
-    """The mean over the keys that any query sees."""
-    if seen is None:
-        return x.mean(-2, keepdim=True, dtype=dtype)
-    count = seen.sum(-2, keepdim=True).clamp(min=1)
-    return zero_masked(x, seen).sum(-2, keepdim=True, dtype=dtype) / count
 
 
 def _log_count(seen: Mask | None, like: Tensor) -> Tensor | float:

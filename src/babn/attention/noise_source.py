@@ -99,7 +99,7 @@ class NoiseSource(NoiseLike):
             ]
             self._words = torch.tensor(words, device=device).t()
 
-    def begin_pass(self) -> None:
+    def begin_forward(self) -> None:
         """Counts a forward pass; outside of it, since CUDA graphs cannot change their inputs."""
         if self._words is not None:
             self._words[3] += 1

@@ -4,14 +4,15 @@ Section 3.2 of Zhang et al. 2021, <https://arxiv.org/abs/2106.05251>.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from babn.attention.masking import Mask, zero_masked
+from babn.attention.masking import Mask
+from babn.attention.saved_memory import MaskedSoftplus
 from babn.errors import KeyLengthError
 
 Axis = Literal["keys", "heads"]
@@ -112,20 +113,5 @@ def masked_softplus(
     x: Float[Tensor, "batch head query key"], mask: Mask | None
 ) -> Float[Tensor, "batch head query key"]:
     """Softplus, with zeros at masked keys."""
-    value: Tensor = _MaskedSoftplus.apply(x, mask)
+    value: Tensor = MaskedSoftplus.apply(x, mask)
     return value
-
-
-class _MaskedSoftplus(torch.autograd.Function):
-    r"""The derivative is $1 - e^{-h}$ in the value $h$, which the next map saves anyway."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor | None) -> Tensor:
-        h = zero_masked(F.softplus(x), mask)
-        ctx.save_for_backward(h)
-        return h
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (h,) = ctx.saved_tensors
-        return grad * -torch.expm1(-h), None

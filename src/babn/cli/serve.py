@@ -35,7 +35,7 @@ def serve(
     from rich.console import Console
 
     from babn.viewer import server
-    from babn.viewer.inputs import open_model
+    from babn.viewer.texts import open_model
 
     with server.listen(host, port) as listening:
         address, free = listening.getsockname()

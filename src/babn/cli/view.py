@@ -38,7 +38,7 @@ def view(
 
     from babn.viewer import view as make_page
     from babn.viewer.document import check_target, check_texts
-    from babn.viewer.inputs import open_model
+    from babn.viewer.texts import open_model
 
     check_texts(len(texts))
     check_target(Path(out))

@@ -231,7 +231,7 @@ def begin(
         state.warn_of_unused_kl()
         override = active_override(state)
         if isinstance(override.noise_source, NoiseSource):
-            override.noise_source.begin_pass()
+            override.noise_source.begin_forward()
         current = ForwardContext(state, module.training, override, needs_weights, cache)
     _local.contexts.append((module, current))
     return opened

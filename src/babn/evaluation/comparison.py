@@ -14,7 +14,7 @@ from babn.evaluation.predictions import Evaluation
 from babn.evaluation.tables import Table
 from babn.metrics.accuracy_nll_brier import correctness, negative_log_probs, squared_errors
 from babn.metrics.calibration_error import binned_sums, mean_gap
-from babn.metrics.inputs import examples, sampled_examples
+from babn.metrics.checks import examples, sampled_examples
 from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.metrics.ranking import aurc, auroc
 from babn.prediction.regression import cross_fitted_nll, mixture_nll

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from babn.metrics.inputs import FlatLabels, FlatProbs, Labels, Probs, Values, examples
+from babn.metrics.checks import FlatLabels, FlatProbs, Labels, Probs, Values, examples
 
 FLOOR = 1e-12
 """Lower bound on probabilities, so that a class of probability zero costs 27.6 nats."""

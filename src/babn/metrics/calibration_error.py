@@ -8,7 +8,7 @@ from torch import Tensor
 
 from babn.errors import MetricInputError
 from babn.metrics.accuracy_nll_brier import correctness, sorted_by_confidence
-from babn.metrics.inputs import FlatLabels, FlatProbs, Labels, Probs, Values, examples
+from babn.metrics.checks import FlatLabels, FlatProbs, Labels, Probs, Values, examples
 from babn.validation import check_count
 
 Sums = Float[Tensor, "*cell 3"]

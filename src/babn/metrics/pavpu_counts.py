@@ -8,7 +8,7 @@ from torch import Tensor
 
 from babn.errors import MetricInputError
 from babn.metrics.accuracy_nll_brier import correctness
-from babn.metrics.inputs import FlatLabels, FlatSamples, Labels, SampleProbs, sampled_examples
+from babn.metrics.checks import FlatLabels, FlatSamples, Labels, SampleProbs, sampled_examples
 from babn.prediction.result import of_top_two
 from babn.prediction.t_tests import welch_p_value
 from babn.validation import check_share

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from babn.metrics.accuracy_nll_brier import sorted_by_confidence
-from babn.metrics.inputs import Flags, Scores, Values, numbers, scores_and_flags
+from babn.metrics.checks import Flags, Scores, Values, numbers, scores_and_flags
 
 
 def auroc(inside: Float[Tensor, "*inside"], outside: Float[Tensor, "*outside"]) -> float:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from babn import metrics
 from babn.errors import MetricInputError, MissingExtraError
-from babn.metrics import accuracy_nll_brier, inputs
+from babn.metrics import accuracy_nll_brier, checks
 from babn.metrics.calibration_error import confidence_sums, mean_gap
-from babn.metrics.inputs import Flags, Labels, Probs, SampleProbs, Scores, Values
+from babn.metrics.checks import Flags, Labels, Probs, SampleProbs, Scores, Values
 from babn.metrics.pavpu_counts import accurate_and_certain
 from babn.prediction.result import Prediction
 from babn.validation import check_count, check_share
@@ -72,7 +72,7 @@ class Mean(Exact):
 
     def update(self, probs: Probs, labels: Labels) -> None:
         """Adds a batch of probabilities, or a prediction, and its labels."""
-        self.add(self.each(*inputs.examples(probs, labels)))
+        self.add(self.each(*checks.examples(probs, labels)))
 
     def add(self, values: Shaped[Tensor, "example"]) -> None:
         """Adds one value per example."""
@@ -108,7 +108,7 @@ class DecisionMean(Mean):
 
     def update(self, prediction: Prediction, labels: Labels) -> None:  # type: ignore[override]
         """Adds a batch of predictions and its labels."""
-        _, flat_labels = inputs.examples(prediction, labels)
+        _, flat_labels = checks.examples(prediction, labels)
         self.add(self.each(prediction, flat_labels))
 
 
@@ -168,7 +168,7 @@ class PavpuScore(Mean):
 
     def update(self, sample_probs: SampleProbs, labels: Labels) -> None:
         """Adds a batch of sampled probabilities, or a prediction, and its labels."""
-        sampled = inputs.sampled_examples(sample_probs, labels)
+        sampled = checks.sampled_examples(sample_probs, labels)
         accurate, certain = accurate_and_certain(*sampled, self.alpha)
         self.add(accurate == certain)
 
@@ -186,7 +186,7 @@ class CalibrationError(Exact):
 
     def update(self, probs: Probs, labels: Labels) -> None:
         """Adds a batch of probabilities, or a prediction, and its labels."""
-        self.sums += confidence_sums(*inputs.examples(probs, labels), self.bins)
+        self.sums += confidence_sums(*checks.examples(probs, labels), self.bins)
 
     def compute(self) -> Float[Tensor, ""]:
         """The calibration error of all examples so far."""
@@ -213,7 +213,7 @@ class Gathered(Exact):
 
     def update(self, confidence: Scores, correct: Flags) -> None:
         """Adds a batch of confidences, and whether the predictions are correct."""
-        scores, flags = inputs.scores_and_flags(confidence, correct, self.names)
+        scores, flags = checks.scores_and_flags(confidence, correct, self.names)
         self.scores.append(scores)
         self.flags.append(flags)
 
@@ -243,7 +243,7 @@ class OutOfDistribution(Gathered):
     def __init__(self, score: str = "entropy", **settings: Any) -> None:
         super().__init__(**settings)
         if score not in SCORES:
-            inputs.fail(f"score={score!r} is invalid", f"Choose one of {list(SCORES)}.")
+            checks.fail(f"score={score!r} is invalid", f"Choose one of {list(SCORES)}.")
         self.score = score
 
     def update(self, scores: Prediction | Scores, outside: Flags) -> None:

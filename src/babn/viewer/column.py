@@ -17,8 +17,8 @@ from babn.conversion.state import belief_states
 from babn.prediction.attention_maps import attention_maps
 from babn.prediction.predict import predict
 from babn.prediction.sampling import evaluating, posterior_mean
-from babn.viewer.inputs import MOST_TOKENS, Text, Tokenizer, prepare, setting
 from babn.viewer.packing import BYTES, largest, pack, share, with_average
+from babn.viewer.texts import MOST_TOKENS, Text, Tokenizer, prepare, setting
 
 DIGITS = 5
 

@@ -16,8 +16,8 @@ from torch import nn
 from babn import __version__
 from babn.evaluation.html_pages import TargetError, marker, written_by
 from babn.viewer.column import column
-from babn.viewer.inputs import MOST_TOKENS, Text, TextError, Tokenizer
 from babn.viewer.packing import BYTES
+from babn.viewer.texts import MOST_TOKENS, Text, TextError, Tokenizer
 
 AUTHOR = "babn view"
 """Author in the page, by which `babn view` recognises its own files."""

@@ -14,7 +14,7 @@ from torch import nn
 
 from babn.errors import BabnError, MissingExtraError
 from babn.viewer.document import columns, page, policy
-from babn.viewer.inputs import Text, TextError, Tokenizer, most_tokens
+from babn.viewer.texts import Text, TextError, Tokenizer, most_tokens
 
 try:
     import uvicorn

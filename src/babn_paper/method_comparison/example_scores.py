@@ -8,7 +8,7 @@ from torch import Tensor
 from babn import metrics
 from babn.metrics.accuracy_nll_brier import correctness, negative_log_probs
 from babn.metrics.calibration_error import binned_sums, largest_gap, mean_gap
-from babn.metrics.inputs import examples
+from babn.metrics.checks import examples
 from babn.prediction.result import Prediction
 from babn_paper.method_comparison.interface import labels_of
 from babn_paper.method_comparison.trained_models import Batches

@@ -11,7 +11,7 @@ from torch import Tensor
 from babn.evaluation.temperature_scaling import Losses, best_temperatures, nll_losses
 from babn.metrics import accuracy, aurc, brier, confidence_and_correct, ece, nll
 from babn.metrics.calibration_error import binned_sums, mean_gap
-from babn.metrics.inputs import Probs
+from babn.metrics.checks import Probs
 from babn.prediction.result import Prediction
 
 Score: TypeAlias = Callable[[Probs, Tensor], float]
