@@ -140,8 +140,8 @@ ORDER = (
 DEVELOPMENT, FOREIGN = 600, 1000
 """Texts of development data and from outside, at most."""
 
-TOKENS, AT_ONCE = 128, 512
-"""Tokens of a text, and texts in a batch of a prediction, at most."""
+TOKENS = 128
+"""Tokens of a text, at most."""
 
 MEMORY = 2.0
 """Gigabytes for the attention of one pass, since several of these run beside each other. Other
@@ -204,8 +204,8 @@ def prepare(args: Any, name: str) -> tuple[Models, dict[str, Batches]]:
         args.epochs or task.recipe.epochs, args.lr or task.recipe.rate, task.recipe.batch_size
     )
     train, development = parts.pop("train"), parts.pop("development")
-    problem = text_problem(build, tokenizer, train, development, recipe, MEMORY, AT_ONCE)
-    tests = {name: part.batches(tokenizer, AT_ONCE) for name, part in parts.items()}
+    problem = text_problem(build, tokenizer, train, development, recipe, MEMORY, args.at_once)
+    tests = {name: part.batches(tokenizer, args.at_once) for name, part in parts.items()}
     weights = None if args.weights is None else args.weights / f"{args.model.name}-{name}"
     return SharedModels(problem, weights), tests
 
@@ -284,6 +284,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--laplace", type=Path, nargs="+", help="folders with features")
     parser.add_argument("--lr", type=float)
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--at-once", type=int, default=512, help="texts in a batch of a prediction")
     parser.add_argument("--limit", type=int, default=10**9, help="texts of each part, at most")
     parser.add_argument("--quick", action="store_true", help="few samples and members")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

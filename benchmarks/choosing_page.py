@@ -1,10 +1,11 @@
 """The page docs/choosing.md, written from `benchmarks/results/choosing-*.json`.
 
-`python tools/write_pages.py` writes it if there are results. Everything that depends on numbers is
-computed from them, the first lines and the advice included.
+`python tools/write_pages.py` writes it if there are results. `choosing_template.md` has the prose;
+the texts for its places are computed here, the first lines and the advice included.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from babn_paper.method_comparison.method_catalogue import GROUPS, TS
 from babn_paper.plots.ranks import critical_difference
 
 RESULTS = Path(__file__).parent / "results"
+
+TEMPLATE = Path(__file__).with_name("choosing_template.md")
 
 PAGE = "docs/choosing.md"
 MEASURES = ("accuracy", "NLL", "ECE", "error AUROC", "outside AUROC", "outside FPR95")
@@ -55,83 +58,13 @@ LABELS = {
     "accuracy": "accuracy",
 }
 
-NOTES = """Cells are means over tasks, with 95 % intervals of a mean over seeds. Accuracy, ECE,
-AUROC and FPR95 are in %.
+TIMES = "training and seconds"
+"""The columns of times, which are shown if they were measured."""
 
-- **Bold** is the best of a column, among methods that have all seeds, reach 60 % of the best
-  accuracy and do not always predict the same class. **≈** marks methods on par with the best
-  (paired t-test over seeds, p ≥ 0.05).
-- **BABN as published** [collapses](paper_as_written.md): it predicts the same class for all texts.
-- **error AUROC**, **outside AUROC** and **outside FPR95**: detection of errors and out-of-domain
-  examples by the entropy of the prediction. "Deterministic, distance" detects the latter by
-  `babn.fit_novelty`, which was developed on the development data of CLINC150 and, with one seed, on
-  this test of SST-2 (AG news).
-- **set size**: mean number of classes in conformal sets, fitted on one half of the test data and
-  measured on the other.
-- **models**: trained models. **passes**: forward passes for one prediction.
-- **memory** of prediction, with samples as one batch, relative to the deterministic model.
-- **lines** of user code beside data loading and training. **tried**: settings tried on development
-  data."""
-
-TIMED = """- **training** and **seconds** are the times of all trainings and of predictions,
-  relative to the deterministic model, measured with nothing else on the GPU."""
-
-LONG = """## Your texts are long
-
-Sampling multiplies the cost of a forward pass. Temperature scaling, SNGP and Laplace take one pass;
-MC dropout and attention noise take as many as the table shows.
-[Kernels and cost](kernels.md#what-noise-per-key-adds) has the cost of noise per key."""
-
-GUARANTEE = """## You need a guarantee
-
-[Conformal sets](uncertainty.md#decisions) contain the right class with a probability that you
-choose, for new data from the same distribution. `babn.fit_conformal` works with the predictions of
-any method on this page."""
-
-INTRODUCTION = """Methods of uncertainty on text classification ({tasks}). By mean rank over tasks,
-among methods with temperature scaling (TS):"""
-
-COMPARED = """## How attention noise compares
-
-Attention noise is BABN or BAM. The table shows mean ranks over tasks, and the number of tasks in
-which the best method with attention noise is significantly better or worse than the best one
-without. A task counts once for each model."""
-
-ADAPTED = """All adapters have 10 times the learning rate of full fine-tuning. It was not tuned for
-each kind, and PVeRA in particular may do better with another one."""
-
-DETAILS = """## The data
-
-All methods use the same data and encoder ("minilm" is all-MiniLM-L6-v2, "e5-small" is
-intfloat/e5-small), and choose their settings on development data of the task, without shifted or
-outside data. "Deterministic, distance" is the
-[novelty detector](uncertainty.md#inputs-of-another-kind), which needs no noise.
-[`babn compare-methods`](own_data.md#comparing-methods) runs the comparison on your own texts."""
-
-RANKS = """Mean ranks of methods with temperature scaling over models and tasks. Each task ranks
-the means over the seeds that all methods have. Bars join methods whose mean ranks differ by less
-than the critical difference of the Nemenyi test (p 0.05;
-[Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html)), which is large for few tasks."""
-
-SHIFT = """## What a shift does
-
-Models and temperatures are fitted before the shift. Methods with temperature scaling:"""
-
-OUTSIDE = """## Inputs of another domain
-
-AUROC of detecting inputs of another domain, in %, for methods with temperature scaling:"""
+PLACE = re.compile(r"\{\{(.+?)\}\}")
+"""A place of the template with its name."""
 
 INCOMPLETE = "Not all methods were run here, so this table is not part of means and ranks."
-
-PUBLISHED = """For comparison, the published out-of-scope AUROC with BERT-base is 94.2 for the
-deterministic model, 95.1 for MC dropout and 96.9 for SNGP
-([Liu et al. 2020](https://arxiv.org/abs/2006.10108))."""
-
-SCRIPTS = """`benchmarks/choosing.py` makes the runs on texts; `benchmarks/choosing_images.py` and
-`benchmarks/choosing_lm.py` make those from scratch. Laplace was fitted on a CPU, and four
-seeds of label smoothing on CIFAR-10 were evaluated on one.
-`benchmarks/choosing_results.py` collects the runs, and `python tools/write_pages.py` writes this
-page."""
 
 
 def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
@@ -148,40 +81,50 @@ def pages(found: Sequence[dict[str, Any]] | None = None) -> Iterator[tuple[str, 
 
 def page(found: Sequence[dict[str, Any]]) -> str:
     """The whole page."""
+    return fill(TEMPLATE.read_text(encoding="utf-8"), texts(found))
+
+
+def texts(found: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The texts of the template's places; empty where results are missing."""
     cells = results.comparable(results.cells(found))
-    parts = [
-        "# Choosing a method",
-        INTRODUCTION.format(tasks=listed([named(task) for task in dict.fromkeys(_tasks(cells))])),
-        winners([*standings(cells)]),
-        *from_scratch_results.verdicts(),
-        *advice(cells),
-        guarantee(cells),
-        COMPARED,
-        standings_table([*standings(cells)]),
-        standing_of_default(cells),
-        DETAILS,
-        tasks.overview(cells),
-        tasks.left_out(cells),
-        *section(SHIFT, tasks.shifts(cells, ranked(cells, f"{SHIFTED}NLL"))),
-        *section(OUTSIDE, tasks.outsides(cells, ranked(cells, "outside AUROC"))),
-        "## All methods",
-        "\n".join(
-            [NOTES, *([TIMED] if results.costs(cells, ["deterministic"], "training") else [])]
-        ),
-        *tables(found),
-        *from_scratch_results.sections(),
-        *diagrams(cells),
-        "## Where the numbers come from",
-        provenance(found),
-    ]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+    of_default = standing_of_default(cells)
+    return {
+        "tasks": listed([named(task) for task in dict.fromkeys(_tasks(cells))]),
+        "winners": winners([*standings(cells)]),
+        **advice(cells),
+        "conformal sets": guarantee(cells),
+        "standings": standings_table([*standings(cells)]),
+        "default": DEFAULT if of_default else "",
+        "plain": PLAIN if of_default else "",
+        "default standing": of_default,
+        "data": tasks.overview(cells),
+        "left out": tasks.left_out(cells),
+        "shifts": "\n".join(tasks.shifts(cells, ranked(cells, f"{SHIFTED}NLL"))),
+        "outsides": "\n".join(tasks.outsides(cells, ranked(cells, "outside AUROC"))),
+        "times": TIMES if results.costs(cells, ["deterministic"], "training") else "",
+        "tables": "\n\n".join(text.strip() for text in tables(found)),
+        **from_scratch_results.texts(),
+        "diagrams": "\n\n".join(diagrams(cells)),
+        "provenance": provenance(found),
+    }
 
 
-def section(head: str, lines: Iterable[str]) -> Iterator[str]:
-    """A heading with its text and a list; nothing if that is empty."""
-    if found := list(lines):
-        yield head
-        yield "\n".join(found)
+def fill(template: str, texts: Mapping[str, str]) -> str:
+    """The template with texts in its places, which are marked `{{NAME}}`.
+
+    Sections, and paragraphs within a section, are left out if all of their places are empty.
+    """
+    paragraphs: list[str] = []
+    for section in re.split(r"\n(?=##+ )", template):
+        if _has_text(section, texts):
+            paragraphs += [part for part in section.split("\n\n") if _has_text(part, texts)]
+    whole = "\n\n".join(paragraph.strip() for paragraph in paragraphs)
+    return PLACE.sub(lambda place: texts[place[1]], whole) + "\n"
+
+
+def _has_text(part: str, texts: Mapping[str, str]) -> bool:
+    places = PLACE.findall(part)
+    return not places or any(texts.get(name) for name in places)
 
 
 @dataclass(frozen=True)
@@ -299,13 +242,7 @@ def standing_of_default(cells: Mapping[Cell, list[Run]]) -> str:
             own, plain = (f"{ranks[method]:.1f} of {len(ranks)}" for method in (DEFAULT, PLAIN))
             counts = f"{better} / {worse} of {results.in_words(count, 'task')}"
             rows.append([LABELS[name], own, plain, counts])
-    if len(rows) == 1:
-        return ""
-    head = (
-        f"**{DEFAULT}** is the result of `babn.convert` and `babn.tune_noise` for a trained model. "
-        f"Compared with **{PLAIN}**:"
-    )
-    return f"{head}\n\n{_table(rows)}"
+    return _table(rows) if len(rows) > 1 else ""
 
 
 def ranked(cells: Mapping[Cell, list[Run]], name: str) -> list[str]:
@@ -318,37 +255,37 @@ def ranked(cells: Mapping[Cell, list[Run]], name: str) -> list[str]:
     return [m for m in results.methods(cells) if m.endswith(TS) and m not in out]
 
 
-def advice(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
+def advice(cells: Mapping[Cell, list[Run]]) -> dict[str, str]:
     """A list for each situation, which names the best methods there."""
     groups = {group: {method.name for method in methods} for group, methods in GROUPS.items()}
     once = groups["post-hoc"] | groups["trained"]
     situations = {
-        "You have a trained model": (groups["post-hoc"], groups["post-hoc"]),
-        "You can train once": (once, groups["trained"]),
-        "You can train five times": (once | groups["ensembles"], groups["ensembles"]),
-        "You train adapters": (groups["adapters"], groups["adapters"]),
+        "trained model": (groups["post-hoc"], groups["post-hoc"]),
+        "one training": (once, groups["trained"]),
+        "five trainings": (once | groups["ensembles"], groups["ensembles"]),
+        "adapters": (groups["adapters"], groups["adapters"]),
     }
-    for title, (names, needed) in situations.items():
+    found = {}
+    for place, (names, needed) in situations.items():
         own = {
             cell: runs for cell, runs in cells.items() if needed & {run["method"] for run in runs}
         }
         chosen = [method for method in results.methods(own) if method in names] if own else []
         if chosen:
-            found = listed(list(dict.fromkeys(named(task) for _, task in own)))
-            where = "" if len(own) == len(cells) else f"These methods were run on {found} only.\n\n"
-            where += f"{ADAPTED}\n\n" if needed == groups["adapters"] else ""
-            yield f"## {title}\n\n{where}{_advice(own, chosen)}"
-    yield LONG
+            own_tasks = listed(list(dict.fromkeys(named(task) for _, task in own)))
+            where = f"These methods were run on {own_tasks} only.\n\n"
+            found[place] = (where if len(own) < len(cells) else "") + _advice(own, chosen)
+    return found
 
 
 def guarantee(cells: Mapping[Cell, list[Run]]) -> str:
     """The method with the smallest conformal sets, and their coverage under a shift."""
     sizes = {m: results.over_cells(cells, m, "set size") for m in results.methods(cells)}
     if not all(sizes.values()):
-        return GUARANTEE
+        return ""
     best = results.column(sizes, "set size")[1]
     name = list(sizes)[best]
-    text = f"{GUARANTEE} At {COVERAGE:.0%} coverage, {_best(cells, sizes, 'set size')}"
+    text = f"At {COVERAGE:.0%} coverage, {_best(cells, sizes, 'set size')}"
     kept, shifted = (
         results.over_cells(cells, name, each) for each in ("coverage", f"{SHIFTED}coverage")
     )
@@ -410,22 +347,16 @@ def tables(found: Sequence[dict[str, Any]]) -> Iterator[str]:
                 yield INCOMPLETE
             alone = len(cells) < 2 or cell not in cells
             yield results.table(own, ALL_MEASURES, results.methods(own), alone).markdown()
-            if cell[1] == "clinc150":
-                yield PUBLISHED
 
 
 def diagrams(cells: Mapping[Cell, list[Run]]) -> Iterator[str]:
     """The critical difference diagrams, which `draw` draws, where there are enough tasks."""
-    found = [
-        f"![Mean ranks by {LABELS[name]}](figures/choosing_{end}.png)\n\n"
-        f"By {LABELS[name]}: {significant(*results.rank_differences(cells, name, own))}"
-        for name, end in RANKED.items()
-        if results.mean_ranks(cells, name, own := ranked(cells, name))[1] >= FEWEST
-    ]
-    if found:
-        yield "## Which differences are significant"
-        yield RANKS
-        yield from found
+    for name, end in RANKED.items():
+        own = ranked(cells, name)
+        if results.mean_ranks(cells, name, own)[1] >= FEWEST:
+            yield f"![Mean ranks by {LABELS[name]}](figures/choosing_{end}.png)"
+            differences = significant(*results.rank_differences(cells, name, own))
+            yield f"By {LABELS[name]}: {differences}"
 
 
 def significant(ranks: Mapping[str, float], distance: float) -> str:
@@ -463,7 +394,7 @@ def provenance(found: Sequence[dict[str, Any]]) -> str:
             settings = ", ".join(f"{name} {value}" for name, value in own["settings"].items())
             made = f"{each['machine']}, {versions}"
             lines.append(f"- {each['model']} on {named(task)}: {seeds}, {settings}; {made}")
-    return "\n".join([*lines, "", SCRIPTS])
+    return "\n".join(lines)
 
 
 def seeds_of(runs: Sequence[Run]) -> str:

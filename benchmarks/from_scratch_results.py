@@ -69,20 +69,6 @@ NAMES = {
     "cifar10": "On CIFAR-10 with a small vision transformer",
     "lm_text": "For a small language model",
 }
-TEXTS = {
-    "cifar10": """A vision transformer of 5 layers, width 128 and 4 heads, trained from scratch on
-CIFAR-10. The shift is the mean over 5 strengths of 8 corruptions (`benchmarks/image_data.py`), in
-the manner of CIFAR-10-C but not its images. MNIST is outside; by distance, its images are nearer to
-the training data than test images are. In the second table, measures at a strength are means over
-corruptions. The ensemble, Laplace, "BABN, not trained" and three seeds of "MC dropout + TS" use
-another training of the deterministic model than the other methods, with the same seeds: GPU
-trainings are not exactly repeatable.""",
-    "lm_text": """A GPT-2 of 6 layers and width 256, trained from scratch on encyclopedia articles.
-Every token is an example; the shift is to transcribed talks. The second table has the AUROC of
-detecting segments of 16 tokens of shuffled words and of German text by their mean score.""",
-}
-PAPER = """Published numbers of the paper on random-feature Gaussian-process attention, for the
-same architecture with other training:"""
 
 
 def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
@@ -90,18 +76,22 @@ def files(folder: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("scratch-*.json"))]
 
 
-def sections(found: Sequence[dict[str, Any]] | None = None) -> Iterator[str]:
-    """Heading, text and tables of every task."""
-    for each in files() if found is None else found:
+def texts(found: Sequence[dict[str, Any]] | None = None) -> dict[str, str]:
+    """The verdicts, and the tables and provenance of every task, as texts of the page."""
+    found = files() if found is None else found
+    texts = {"verdicts": "\n\n".join(verdicts(found))}
+    for each in found:
         for cell, runs in results.cells([each]).items():
             own, task = {cell: runs}, cell[1]
-            yield f"### {each['model']}, {task}"
-            yield f"{TEXTS[task]} {provenance(each, task)}"
-            yield results.table(own, MEASURES[task], results.methods(own)).markdown()
-            yield details(runs, DETAILS[task], results.methods(own)).markdown()
+            tables = (
+                results.table(own, MEASURES[task], results.methods(own)),
+                details(runs, DETAILS[task], results.methods(own)),
+            )
+            texts[task] = "\n\n".join(table.markdown().strip() for table in tables)
+            texts[f"{task} made"] = provenance(each, task)
             if task == "cifar10":
-                yield PAPER
-                yield published().markdown()
+                texts["cifar10 published"] = published().markdown().strip()
+    return texts
 
 
 def verdicts(found: Sequence[dict[str, Any]] | None = None) -> Iterator[str]:
@@ -174,4 +164,4 @@ def published() -> Table:
 
 
 if __name__ == "__main__":
-    print("\n\n".join(sections()))
+    print("\n\n".join(texts().values()))

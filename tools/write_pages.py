@@ -4,8 +4,8 @@
 
 Prose is written by hand in the pages; the tables stand between `<!-- NAME -->` and
 `<!-- /NAME -->` and are replaced. `benchmarks/cost_pages.py` makes the tables of the library,
-`paper/paper_pages.py` those of the paper's experiments. `benchmarks/choosing_page.py` makes a whole
-page and its figures, if there are results for it.
+`paper/paper_pages.py` those of the paper's experiments. `benchmarks/choosing_page.py` fills
+a template for a whole page and draws its figures, if there are results for it.
 """
 
 import re

@@ -93,7 +93,7 @@ def test_images_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(parts) == ["test", "corrupted 1"]
     assert {"accuracy", "NLL", "ECE", "MCE", "outside AUROC", "outside FPR95"} <= set(parts["test"])
     monkeypatch.setitem(from_scratch_results.DETAILS, "cifar10", {"MCE": ("test", "MCE")})
-    shown = "".join(from_scratch_results.sections([results]))
+    shown = "".join(from_scratch_results.texts([results]).values())
     assert shown.count("| label smoothing + TS") == 2
     assert "shift NLL" in shown
     assert "random-feature GP attention" in shown
@@ -250,5 +250,5 @@ def test_lm_quick(tmp_path: Path, names: Sequence[str]) -> None:
         assert set(record["measures"]) == {"test", "shift"}
         assert 0 <= record["measures"]["test"]["German AUROC by NLL"] <= 1
         assert record["cost"]["trainings"] == (5 if "ensemble" in record["method"] else 1)
-    assert "German by MI" in "".join(from_scratch_results.sections([results]))
+    assert "German by MI" in "".join(from_scratch_results.texts([results]).values())
     assert run_lm(names, tmp_path)["tasks"]["lm_text"]["runs"] == runs
