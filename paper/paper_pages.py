@@ -66,7 +66,6 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 def summaries() -> Iterator[tuple[str, str, str]]:
     """One table for each experiment."""
     yield "RESULTS.md", "small-tasks", small_tasks()
-    yield "RESULTS.md", "large-tasks", large_tasks()
     yield "RESULTS.md", "efficiency", main_table(records_of("efficiency")).markdown()
     yield "RESULTS.md", "calibration", in_domains(CALIBRATION, CALIBRATED)
     yield "RESULTS.md", "translation", in_short(columns_of("tatoeba", TRANSLATED)).markdown()
@@ -138,12 +137,6 @@ def columns_of(name: str, columns: Mapping[str, str]) -> Table:
     return Table([*columns.values()], rows)
 
 
-def large_tasks() -> str:
-    """Single models on the larger tasks."""
-    found = columns_of("minilm-large", LARGE)
-    return Table(found.columns, [row for row in found.rows if "ensemble" not in row[1]]).markdown()
-
-
 def in_short(table: Table) -> Table:
     """A table without the posterior mean of methods that have samples."""
     rows = [row for row in table.rows if row[0] == "softmax" or row[1] != "mean"]
@@ -180,10 +173,6 @@ def trained_as(name: str, about: str) -> str:
     return about.format(**records_of(name)[0].experiment)
 
 
-LARGE = {
-    name: name
-    for name in ("task", "attention", "score, mean", "score, sampled", "NLL, mean", "NLL, sampled")
-}
 TRANSLATED = {
     "attention": "attention",
     "prediction": "prediction",
