@@ -95,10 +95,10 @@ def draw(count: int, candidates: int, repeats: int, generator: torch.Generator) 
     paired = keys[:, torch.where(place < candidates, 0, other)]
     values = _permutations(count, VALUES, generator)[:, :PAIRS]
     order = _permutations(count, PAIRS, generator)
-    asked = keys[:, :1]
+    queried = keys[:, :1]
     return Sequences(
-        torch.cat([asked, paired.gather(1, order)], 1),
-        torch.cat([torch.zeros_like(asked), values.gather(1, order) + 1], 1),
+        torch.cat([queried, paired.gather(1, order)], 1),
+        torch.cat([torch.zeros_like(queried), values.gather(1, order) + 1], 1),
         values[:, 0],
     )
 

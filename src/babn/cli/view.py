@@ -60,7 +60,7 @@ def view(
 def paired(texts: list[str], pairs: list[str]) -> list[str | tuple[str, str]]:
     """The texts, or pairs of texts if second texts are given."""
     if not texts:
-        raise CommandError('There is not text to show. Give one with --text "...".')
+        raise CommandError('There is no text to show. Give one with --text "...".')
     if pairs and len(pairs) != len(texts):
         raise CommandError(
             f"--pair is given {len(pairs)} times and --text {len(texts)} times. Give one for each."

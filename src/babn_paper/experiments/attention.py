@@ -32,7 +32,7 @@ def with_attention(
         model: The unconverted model.
         experiment: Defines the method and its settings.
         example: Arguments for the dry run.
-        max_length: Most keys that attention meets: tokens of a text, or regions of an image.
+        max_length: Largest number of keys: tokens of a text, or regions of an image.
     """
     config = experiment.method_config()
     if isinstance(config, LatentConfig):
