@@ -13,6 +13,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import babn
+from babn.data import intents
 from babn.demo.classifier import intent_classifier
 
 TARGET = Path(__file__).parents[1] / "docs/figures/viewer.png"
@@ -22,9 +23,11 @@ COLOURS = 128
 
 
 def page() -> babn.View:
-    """The viewer's page for one text."""
+    """The page that the example in the README saves."""
     model, tokenizer = intent_classifier()
+    dev = intents.in_scope("dev")
     babn.convert(model)
+    babn.tune_noise(model, dev.texts, dev.labels, tokenizer=tokenizer)
     return babn.view(model, TEXT, tokenizer=tokenizer, name="MiniLM")
 
 
