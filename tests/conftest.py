@@ -1,5 +1,6 @@
 """What tests of several folders need."""
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,16 @@ settings.register_profile(
 
 
 THOROUGH = "pytestmark = pytest.mark.thorough\n"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Imports transformers before any module of babn, where tests run.
+
+    Libraries that a module with checked shapes is the first to import are compiled anew. The
+    process that distributes the tests does without.
+    """
+    if not session.config.getoption("numprocesses", None):
+        importlib.import_module("transformers.trainer")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -8,7 +8,6 @@ from types import FunctionType
 from typing import Any, get_args, get_type_hints
 
 import jaxtyping
-import transformers.trainer  # noqa: F401  (see `check_cheaply`)
 from beartype import BeartypeConf, beartype
 
 typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))
@@ -18,11 +17,7 @@ with_shapes = jaxtyping.jaxtyped
 
 
 def check_cheaply() -> None:
-    """Makes the checks of jaxtyping cheaper, which would take a third of the time of the tests.
-
-    Libraries that a checked module is the first to import are compiled anew. Importing transformers
-    here, before any module of babn, avoids that for the large ones.
-    """
+    """Makes the checks of jaxtyping cheaper, which would take a third of the time of the tests."""
     jaxtyping.jaxtyped = checked
 
 

@@ -134,29 +134,31 @@ def test_trainer_is_one_of_transformers() -> None:
     assert callable(babn.KLAnnealing().at)
 
 
-LIGHT = """
+FRESH = """
 import sys, babn, babn.metrics, babn.plots, babn.kernels.dispatch, babn_paper.tasks.catalogue
 assert babn.plots.SINGLE == 3.3 and babn_paper.tasks.catalogue.task_names()
 print([module for module in {heavy} if module in sys.modules])
-"""
-"""One interpreter for all of them, since importing torch takes seconds."""
-
-
-def test_imports_are_light() -> None:
-    """The library, its metrics, plots and kernels, and the list of the paper's tasks."""
-    heavy = ["transformers", "peft", "typer", "accelerate", "scipy", "sklearn"]
-    heavy += ["torchmetrics", "matplotlib", "triton"]
-    assert python(LIGHT.format(heavy=heavy)) == "[]"
-
-
-def test_missing_extras_are_named() -> None:
-    code = """
-import sys
 sys.modules["transformers"] = None
-import babn
 try:
     babn.BeliefTrainer
 except babn.errors.MissingExtraError as error:
     print(error)
 """
-    assert "pip install 'babn[transformers]'" in python(code)
+"""One interpreter for both tests, since importing torch takes seconds."""
+
+
+@pytest.fixture(scope="module")
+def fresh() -> list[str]:
+    """Heavy modules that importing babn imports, and the error without transformers."""
+    heavy = ["transformers", "peft", "typer", "accelerate", "scipy", "sklearn"]
+    heavy += ["torchmetrics", "matplotlib", "triton"]
+    return python(FRESH.format(heavy=heavy)).splitlines()
+
+
+def test_imports_are_light(fresh: list[str]) -> None:
+    """The library, its metrics, plots and kernels, and the list of the paper's tasks."""
+    assert fresh[0] == "[]"
+
+
+def test_missing_extras_are_named(fresh: list[str]) -> None:
+    assert "pip install 'babn[transformers]'" in fresh[1]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 import babn
 from babn.cli import _demo_view
 from babn.cli._app import app
+from babn.data import intents
 from babn.data.intents import Labelled
 from babn.demo import classifier, demo_run
 from babn.demo.demo_run import (
@@ -58,23 +60,33 @@ ALL = (*TEXTS.clear.texts, *TEXTS.outside, *TEXTS.ambiguous)
 
 @pytest.fixture(scope="module", autouse=True)
 def few_resamples() -> Iterator[None]:
-    """Compares models with 40 resamples instead of 400; no verdict here needs more."""
+    """Compares models with 15 resamples instead of 400; no verdict here needs more."""
 
     def compare_quickly(*args: Any, **settings: Any) -> babn.Comparison:
-        return compare(*args, **settings | {"resamples": 40})
+        return compare(*args, **settings | {"resamples": 15})
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(babn, "compare", compare_quickly)
         yield
 
 
+def fewer_texts(part: str) -> Labelled:
+    """All training texts, and a fourth of the others."""
+    data = intents.in_scope(part)
+    return data if part == "train" else Labelled(data.texts[::4], data.labels[::4])
+
+
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What a quick demo prints, and the folder that it writes."""
+    """What a quick demo on few texts with few samples prints, and the folder that it writes."""
     folder = tmp_path_factory.mktemp("demo") / "page"
     runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(demo_run, "QUICK", replace(demo_run.QUICK, epochs=1))
+        patched.setattr(demo_run, "SAMPLES", 5)
+        patched.setattr(demo_run, "TUNING_SAMPLES", 3)
+        few = SimpleNamespace(**vars(intents) | {"in_scope": fewer_texts})
+        patched.setattr(demo_run, "intents", few)
         result = runner.invoke(app(), ["demo", "--quick", "--out", str(folder), "--seed", "3"])
     assert result.exit_code == 0, result.output
     return result.output, folder

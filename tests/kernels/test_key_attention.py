@@ -30,15 +30,16 @@ def case(
     causal: bool = False, size: int = 16, dtype: torch.dtype = torch.float32,
     parameter_sets: tuple[int, ...] = (0,), **settings: Any,
 ) -> Case:  # fmt: skip
+    """Two examples with two heads of keys, which `groups` heads of queries share."""
     torch.manual_seed(1)
-    keys = queries if causal else keys
+    keys, heads = queries if causal else keys, 2 * groups
     method = BeliefConfig(prior_hidden=5, rho=3.0, **settings).build(
-        ChainShape(4, size, parameter_sets, rowwise=causal)
+        ChainShape(heads, size, parameter_sets, rowwise=causal)
     )
     assert isinstance(method, KeyBeliefMethod)
     with torch.no_grad():
         method.log_shape.fill_(0.3)
-        method.energies.copy_(torch.rand(1, 4) * 10 + 10)
+        method.energies.copy_(torch.rand(1, heads) * 10 + 10)
         if groups > 1:
             method.energies.copy_(method.energies[:, ::groups].repeat_interleave(groups, 1))
     mask = None
@@ -48,7 +49,7 @@ def case(
     # Heads after tokens in memory, as projections leave them.
     q, k, v = (
         torch.randn(2, n, h, size, device=device, dtype=dtype).transpose(1, 2).requires_grad_()
-        for n, h in ((queries, 4), (keys, 4 // groups), (keys, 4 // groups))
+        for n, h in ((queries, heads), (keys, 2), (keys, 2))
     )
     return method.to(device), Inputs(q, k, v, scale=size**-0.5, mask=mask, causal=causal)
 
@@ -192,10 +193,10 @@ def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
 
 
 def test_programs_have_one_large_index(device: torch.device) -> None:
-    # 70,000 heads: the second index of a grid ends at 65,535.
-    method = BeliefConfig(prior_hidden=5).build(ChainShape(35_000, 16, parameter_sets=(0,)))
+    # 70,000 heads of all examples: the second index of a grid ends at 65,535.
+    method = BeliefConfig(prior_hidden=5).build(ChainShape(2, 16, parameter_sets=(0,)))
     grids = []
-    x = torch.empty(2, 35_000, 2, 16, device=device)
+    x = torch.empty(35_000, 2, 1, 16, device=device)
     request = dispatch.Request(True, True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Launcher, "__call__", lambda self, grid, *_, **__: grids.append(grid))

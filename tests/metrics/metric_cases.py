@@ -8,8 +8,8 @@ from torch import Tensor
 seeds = st.integers(0, 2**31)
 sizes = st.integers(1, 60)
 
-patient = settings(deadline=None)
-"""For properties of which a busy machine may take its time to try an example."""
+patient = settings(deadline=None, max_examples=40)
+"""For properties of which a busy machine may take its time; an example has up to 60 predictions."""
 
 
 def generator(seed: int) -> torch.Generator:

@@ -72,7 +72,12 @@ def test_every_change_is_counted(whole: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "at", [*places(3), *(pytest.param(n, marks=pytest.mark.slow) for n in ALL)]
+    "at",
+    [
+        *places(1),
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in places(2)),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ALL),
+    ],
 )
 def test_killed_at_a_change(at: int, folder: Path, whole: Path) -> None:
     if at > len(told(whole)):
