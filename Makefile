@@ -18,6 +18,8 @@ install = $(PIP_INSTALL) $(1) $(QUIET) $(call or_stop,install failed; for the fu
 
 # Tests run two at a time and their tensors are small: more threads would only wait for each other.
 test test-all test-slow test-browser test-attacks docs fuzz reliability soak: export OMP_NUM_THREADS ?= 1
+# Compiling tests and their checked modules anew in every process takes a third of its start.
+test test-all: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: demo test test-all test-oldest test-slow test-gpu test-browser test-attacks fuzz reliability soak lint types format bench docs pages lines site dist clean help

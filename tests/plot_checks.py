@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import torch
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -12,7 +13,7 @@ from torch import Tensor
 import babn
 
 METHODS = ("softmax", "MC dropout", "BAM", "deep ensemble", "BABN")
-WIDTHS = (3.3, 6.8)
+WIDTHS = (3.3, pytest.param(6.8, marks=pytest.mark.thorough))
 
 
 def answers(seed: int = 0, examples: int = 200, classes: int = 4) -> tuple[Tensor, Tensor]:

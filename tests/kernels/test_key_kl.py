@@ -142,7 +142,9 @@ def test_calls_with_other_groups_are_not_joined(device: torch.device) -> None:
     assert len({each.size() for each in (parts, *others)}) == 3
 
 
-@pytest.mark.parametrize(("padding", "weight"), [(0, 1.0), (7, 0.3)])
+@pytest.mark.parametrize(
+    ("padding", "weight"), [pytest.param(0, 1.0, marks=pytest.mark.thorough), (7, 0.3)]
+)
 def test_losses_and_gradients_of_models(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, padding: int, weight: float
 ) -> None:

@@ -39,7 +39,7 @@ CASES = {
     "heads-of-256": Case(heads=1, n=70, m=35, d=256, dv=256, spread=0.1),
     "full-tiles-and-heads-of-256": Case(heads=1, n=64, m=64, d=256, dv=256, spread=0.1),
     "large-values": Case(heads=1, n=17, m=40, d=8, dv=256),
-    "padding": Case(batch=2, mask="padding"),
+    "padding": Case(batch=2, heads=1, mask="padding"),
     "causal": Case(mask="causal"),
     "mask-of-heads": Case(mask="heads"),
     "arbitrary-mask": Case(mask="random"),
@@ -77,7 +77,7 @@ CASES = {
     "mean": Case(sample=False),
     "mean-without-kl": Case(sample=False, with_kl=False, mask="random"),
     "mean-exact-noise-raw-scores": Case(sample=False, noise="exact", normalized=False),
-    "two-seeds": Case(batch=2, seeds=2),
+    "two-seeds": Case(batch=2, heads=1, seeds=2),
 }
 
 # Where k is small, the KL goes with Gamma(1 + 1/k) and multiplies the rounding of k a

@@ -112,7 +112,13 @@ def test_memory_decides_how_many_samples_share_a_pass() -> None:
     assert rows == [4, 12, 12, 4]
 
 
-@pytest.mark.parametrize("config", [babn.BeliefConfig(rho=20.0), babn.BamConfig(k=20.0)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        babn.BeliefConfig(rho=20.0),
+        pytest.param(babn.BamConfig(k=20.0), marks=pytest.mark.thorough),
+    ],
+)
 def test_mirrored_samples_reduce_the_error_of_means(config: babn.MethodConfig) -> None:
     """And leave the spread of the samples as it is."""
     model, batch = converted(config), words()

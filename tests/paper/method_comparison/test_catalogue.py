@@ -20,7 +20,7 @@ from babn_paper.method_comparison.method_catalogue import (
 )
 from small_problem import OUTSIDE, TEST
 
-QUICK = ("deterministic", "MC dropout", "Laplace", "BABN, not trained", "ensemble", "SNGP", "PVeRA")
+QUICK = ("deterministic", "MC dropout", "Laplace", "BABN, not trained", "SNGP", "PVeRA")
 """Methods that the quick tests fit; the thorough ones fit all."""
 
 METHODS = [
