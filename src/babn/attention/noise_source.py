@@ -155,7 +155,7 @@ class NoiseSource(NoiseLike):
         drawn = [torch.randint(2**62, (calls, 2), generator=g, device=device) for g in generators]
         found = torch.stack(drawn, 2)
         if self._words is not None:
-            found += self._words[2].to(device)  # no mirrors in kernels: these blocks get other seeds
+            found += self._words[2].to(device)  # kernels have no mirrors, so other seeds
         return found[:, 0].unbind()
 
     @property
