@@ -4,13 +4,10 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-import triton.language as tl
-from triton.runtime import interpreter
+from interpreter_patch import patch_language_once
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
@@ -48,23 +45,6 @@ def interpret_triton() -> None:
         for attribute, value in list(vars(sys.modules[name]).items()):
             if isinstance(value, JITFunction):
                 setattr(sys.modules[name], attribute, InterpretedFunction(value.fn))
-
-
-def patch_language_once() -> None:
-    """Lets the interpreter patch Triton's language at each launch alone.
-
-    It would do so at every call of a function in a kernel too, which takes half of its time.
-    """
-    patch, modules = (
-        interpreter._patch_lang,
-        SimpleNamespace(__globals__={"tl": tl, "core": tl.core}),
-    )
-
-    def call(function: InterpretedFunction, *args: Any, **kwargs: Any) -> Any:
-        return function.rewrite()(*args, **kwargs)
-
-    interpreter._patch_lang = lambda kernel: patch(modules)
-    InterpretedFunction.__call__ = call
 
 
 if not torch.cuda.is_available():

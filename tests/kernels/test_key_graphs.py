@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from interpreter_patch import patch_language_once
 from torch import Tensor
 
 from babn.attention.bam import BamConfig
@@ -67,6 +69,7 @@ def traced(method: MethodConfig | None) -> Traced:
     from torch._inductor.decomposition import select_decomp_table
 
     pretend_to_have_a_gpu()
+    torch._dynamo.reset()
     found = []
 
     def partition(*arguments: Any, num_fwd_outputs: int, **options: Any) -> Any:
@@ -149,6 +152,7 @@ def tiny_model() -> Any:
 
 def of_eager_model() -> list[Tensor]:
     """Loss and gradients by interpreted kernels."""
+    patch_language_once()
     model = tiny_model()
     return gradients(model, model)
 
@@ -197,12 +201,14 @@ def of_compiled_model() -> list[Tensor]:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     pretend_to_have_a_gpu()
+    torch._dynamo.reset()
     model = tiny_model()
     import_module("babn.kernels.key_attention")
     os.environ["TRITON_INTERPRET"] = "1"
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as interpreter:
         # Starts the process while the variable is set. Modules cannot be returned.
         interpreter.submit(import_module, "babn.kernels.key_attention").exception()
+        interpreter.submit(patch_language_once).result()
         del os.environ["TRITON_INTERPRET"]
         compiler = partial(run_graph, interpreter)
         backend = aot_autograd(
@@ -213,31 +219,36 @@ def of_compiled_model() -> list[Tensor]:
         return gradients(torch.compile(model, fullgraph=True, backend=backend), model)
 
 
-def in_new_process(function: Any, interpreted: bool, patch: pytest.MonkeyPatch) -> Any:
-    """The result of a function without the checks of shapes, which compilers cannot trace."""
-    if interpreted:
-        patch.setenv("TRITON_INTERPRET", "1")
-    else:
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[ProcessPoolExecutor]:
+    """A process in which kernels are not interpreted and shapes not checked.
+
+    Compilers can trace neither.
+    """
+    with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TRITON_INTERPRET", raising=False)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as unchecked:
-        return unchecked.submit(function).result()
+        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        pool.submit(pretend_to_have_a_gpu).result()
+    with pool:
+        yield pool
 
 
-def test_the_graphs_of_compilers_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    eager = in_new_process(of_eager_model, True, monkeypatch)
-    graphs = in_new_process(of_compiled_model, False, monkeypatch)
+def test_the_graphs_of_compilers_compute_the_same(
+    compiler: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = compiler.submit(of_compiled_model).result()
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as interpreter:
+        eager = interpreter.submit(of_eager_model).result()
     assert len(eager) == len(graphs) > 20
     for x, y in zip(eager, graphs, strict=True):
         assert float((x - y).norm()) <= 1e-4 * float(x.norm()) + 1e-7
 
 
 def test_compilers_trace_the_launches_and_save_no_more_than_softmax(
-    monkeypatch: pytest.MonkeyPatch,
+    compiler: ProcessPoolExecutor,
 ) -> None:
-    # In another process, in which kernels are not interpreted and argument types are not checked.
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as unchecked:
-        softmax, ours = unchecked.map(traced, [None, BeliefConfig(kernel="triton")])
+    softmax, ours = compiler.map(traced, [None, BeliefConfig(kernel="triton")])
     # In each of 2 layers forward sums of keys, draw, attention; backward queries, keys, sums, draw.
     # The KL of both takes one more in each direction.
     assert ours.launches == [7, 9]
@@ -254,9 +265,7 @@ def test_compilers_trace_the_launches_and_save_no_more_than_softmax(
     ],
 )
 def test_noise_over_pairs_breaks_no_graph(
-    method: MethodConfig, monkeypatch: pytest.MonkeyPatch
+    method: MethodConfig, compiler: ProcessPoolExecutor
 ) -> None:
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as unchecked:
-        found = unchecked.submit(traced, method).result()
+    found = compiler.submit(traced, method).result()
     assert found.operators == [2, 2] and not any(found.launches)
