@@ -37,7 +37,7 @@ def folder(base: Path) -> Iterator[Path]:
 
 def told(folder: Path) -> tuple[str, ...]:
     """The changes that a run has made to its folder."""
-    return tuple(folder.with_name(f"{folder.name}.told").read_text().splitlines()[:-1])
+    return tuple(folder.with_name(f"{folder.name}.report").read_text().splitlines()[:-1])
 
 
 ALL = range(1, 71)
