@@ -14,6 +14,11 @@ class MaskedSoftplus(torch.autograd.Function):
     r"""Softplus, with zeros at masked keys.
 
     The derivative is $1 - e^{-h}$ in the value $h$, which the next map saves anyway.
+
+    Example:
+        >>> x = torch.zeros(1, 1, 1, 2)
+        >>> MaskedSoftplus.apply(x, torch.tensor([[[[True, False]]]]))
+        tensor([[[[0.6931, 0.0000]]]])
     """
 
     @staticmethod
@@ -34,6 +39,11 @@ class KeyScale(torch.autograd.Function):
     r"""The scale $1 / k_j$ of each key's variable, as `KeyBeliefMethod` defines it.
 
     Saves the keys, which attention saves as well, and nothing else of their size.
+
+    Example:
+        >>> key, log_shape = torch.tensor([[[[0.0], [2.0]]]]), torch.zeros(1)
+        >>> KeyScale.apply(key, log_shape, 0, 2.0, None, None, (0.1, 1e4, 1e-6))  # equally far
+        tensor([[[0.5000, 0.5000]]])
     """
 
     @staticmethod
