@@ -26,6 +26,10 @@ DOCUMENTS = [
 ]
 
 
+LONG = ("docs/uncertainty.md", "docs/scale.md")
+"""Pages whose code takes seconds; it runs in `make test-all`."""
+
+
 def blocks(document: str, language: str) -> list[str]:
     text = (ROOT / document).read_text()
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -63,7 +67,14 @@ def tiny_albert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:.*pin_memory.*")
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if python_code(name)])
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name in LONG else ())
+        for name in DOCUMENTS
+        if python_code(name)
+    ],
+)
 def test_the_code_of_a_page_runs(
     document: str, tiny_albert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

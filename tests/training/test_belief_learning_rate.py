@@ -107,6 +107,7 @@ def test_schedules_apply_to_both_parts(tmp_path: Path) -> None:
         assert found == pytest.approx([1e-3 * share] * 2 + [0.02 * share] * 2)
 
 
+@pytest.mark.thorough
 def test_resuming_continues_as_if_there_had_been_no_break(tmp_path: Path) -> None:
     steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 1e-3}
     steps["lr_scheduler_type"] = "linear"

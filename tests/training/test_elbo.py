@@ -35,7 +35,11 @@ def converted_torch() -> tuple[nn.Module, Tensor]:
     return babn.convert(TorchClassifier(), BELIEF, example_inputs=x).train(), x
 
 
-@pytest.mark.parametrize("config", [BELIEF, babn.BamConfig()], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "config",
+    [BELIEF, pytest.param(babn.BamConfig(), marks=pytest.mark.thorough)],
+    ids=lambda c: c.name,
+)
 def test_plain_loop_lowers_the_loss(config: babn.MethodConfig) -> None:
     model = converted_bert(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

@@ -186,6 +186,7 @@ def test_a_model_that_is_not_converted_is_refused(tmp_path: Path) -> None:
         babn.BeliefTrainer(bert(), arguments(tmp_path))
 
 
+@pytest.mark.thorough
 def test_plain_trainer_loses_the_kl_under_label_smoothing(tmp_path: Path) -> None:
     """The trap that BeliefTrainer is there for."""
     settings = one_step_of_descent(tmp_path, label_smoothing_factor=0.2)
@@ -196,6 +197,7 @@ def test_plain_trainer_loses_the_kl_under_label_smoothing(tmp_path: Path) -> Non
     assert largest_gap(heavy, light) < 1e-6
 
 
+@pytest.mark.thorough
 def test_gradient_checkpointing_keeps_the_gradients(tmp_path: Path) -> None:
     old, new = "gradient_checkpointing", "activation_checkpointing"
     option = new if hasattr(Seq2SeqTrainingArguments, new) else old

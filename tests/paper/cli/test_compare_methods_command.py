@@ -65,6 +65,7 @@ def test_other_settings_need_another_folder(tmp_path: Path) -> None:
     assert "Give another --out" in output
 
 
+@pytest.mark.thorough
 def test_an_interruption_says_how_to_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder: Path, whole: Path) ->
     check_goes_on(folder, whole)
 
 
+@pytest.mark.thorough
 def test_the_log_of_a_killed_run_may_end_anywhere(folder: Path, whole: Path) -> None:
     logged = [i for i, line in enumerate(told(whole), 1) if line.endswith("/log.jsonl")]
     run_with(Fault("kill", logged[2] + 1), folder)

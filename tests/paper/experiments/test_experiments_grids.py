@@ -131,7 +131,9 @@ def test_cells_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path)
     assert not (tmp_path / "small").exists()
 
 
-@pytest.mark.parametrize("name", ["glue-bert", "glue-roberta"])
+@pytest.mark.parametrize(
+    "name", ["glue-bert", pytest.param("glue-roberta", marks=pytest.mark.thorough)]
+)
 def test_built_in_grids_have_every_task_of_table_1(name: str) -> None:
     path = find_grid(name)
     assert path.read_text().startswith(f"# babn sweep {name} ")

@@ -29,6 +29,7 @@ def test_the_lock_has_one_holder_whom_errors_name(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
+@pytest.mark.thorough
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True

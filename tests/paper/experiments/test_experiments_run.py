@@ -104,6 +104,7 @@ def test_every_number_can_be_computed_without_the_model(done: Path, tmp_path: Pa
         (tmp_path / "model").rename(done / "model")
 
 
+@pytest.mark.thorough
 def test_a_run_with_the_former_names_of_its_files_can_be_evaluated_and_resumed(
     done: Path, tmp_path: Path
 ) -> None:
@@ -141,7 +142,9 @@ def test_every_method_runs(method: str, task: str, tmp_path: Path) -> None:
     assert all(math.isfinite(v) for values in modes.values() for v in values.values())
 
 
-@pytest.mark.parametrize("model", ["small", "albert-base"])
+@pytest.mark.parametrize(
+    "model", ["small", pytest.param("albert-base", marks=pytest.mark.thorough)]
+)
 def test_new_models_have_the_configured_dropout(model: str) -> None:
     config: Any = prepare_training(
         tiny(model=model, dropout=0.3, classifier_dropout=0.2)

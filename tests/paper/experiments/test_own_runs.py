@@ -112,6 +112,7 @@ def test_a_bad_development_file_stops_the_run_before_training(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_names_the_checkpoint_and_how_to_continue(
     run: Path, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

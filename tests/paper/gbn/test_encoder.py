@@ -113,6 +113,7 @@ def test_binned_kl_of_known_distributions():
     assert found.tolist() == pytest.approx([expected] * 2, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_agreement_of_the_sampler_with_itself():
     network = two_layers()
     truth, counts = network.draw(60, generator(8))

@@ -82,6 +82,7 @@ def test_label_smoothing_lowers_confidence() -> None:
     assert smooth < sharp - 0.05
 
 
+@pytest.mark.thorough
 def test_random_adapters_train_what_they_add() -> None:
     """MonteCLoRA's variational parameters have gradients from its KL, and BABN's from its own."""
     for variant, part in ((MONTECLORA, "std_prior"), (RANDOM_LORA, "babn")):

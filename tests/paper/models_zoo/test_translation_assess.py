@@ -99,6 +99,7 @@ def test_drawn_alignments_follow_their_prior() -> None:
     torch.testing.assert_close(found.mean(1), log_p[:, 0].exp(), atol=5 * 0.5 / 4000**0.5, rtol=0)
 
 
+@pytest.mark.thorough
 def test_variational_samples_are_near_their_marginal() -> None:
     model, inputs = model_of("va-enum"), batch()
     labels = inputs.pop("labels")

@@ -62,8 +62,8 @@ def test_nothing_is_cut_off(width: float) -> None:
     [
         IMAGE.expand(3, 30, 40),
         IMAGE[..., None].expand(30, 40, 3).numpy(),
-        (255 * IMAGE).round().to(torch.uint8),
-        IMAGE[None],
+        pytest.param((255 * IMAGE).round().to(torch.uint8), marks=pytest.mark.thorough),
+        pytest.param(IMAGE[None], marks=pytest.mark.thorough),
     ],
     ids=["channels-first", "channels-last", "bytes", "grey"],
 )
