@@ -68,8 +68,8 @@ def row_gradients(call, C: tl.constexpr, LARGE_K: tl.constexpr):
     for start in range(0, end, C.BLOCK_N):
         keys = start + tl.arange(0, C.BLOCK_N)
         if C.NUM_LOGITS:
-            # The compiler loads only operands of products ahead. Loading logits ahead takes 1.59 ms
-            # instead of 1.77 for a layer with 32 texts of 512 tokens on an H200.
+            # The compiler loads only operands of products ahead. Loading logits ahead takes a tenth
+            # less time on an H200.
             joint = ahead
             next_start = tl.minimum(start + C.BLOCK_N, (end - 1) // C.BLOCK_N * C.BLOCK_N)
             ahead = load_logits(LOGITS, rows, next_start, logits_strides[2], in_rows, m, C)
