@@ -4,8 +4,7 @@
 
 Needs a CUDA device. Times are of one ALBERT-base layer in bfloat16 with 32 texts of 512 tokens:
 limits of registers, tiles of the kernel for rows, approximate PTX instructions, programs that share
-the gradients of maps over heads, and the host's time for a launch. Comments beside each of them
-quote `tools/results/kernel-tricks.json`.
+the gradients of maps over heads, and the host's time for a launch.
 """
 
 import argparse
