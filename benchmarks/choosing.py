@@ -40,6 +40,7 @@ from babn_paper.method_comparison.method_catalogue import (
     find_methods,
     is_installed,
     shortened,
+    untuned,
 )
 from babn_paper.method_comparison.text_problem import Texts, text_problem
 from babn_paper.method_comparison.trained_models import Batches
@@ -235,6 +236,7 @@ def methods(args: Any) -> list[Method]:
     """The methods to compare, by importance."""
     found: Sequence[Method] = [each for each in find_methods(args.methods) if is_installed(each)]
     found = [shortened(each) for each in found] if args.quick else found
+    found = [untuned(each) for each in found] if args.costs else found
     return sorted(found, key=lambda each: ORDER.index(each.name.removesuffix(TS)))
 
 
@@ -286,6 +288,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--at-once", type=int, default=512, help="texts in a batch of a prediction")
     parser.add_argument("--limit", type=int, default=10**9, help="texts of each part, at most")
+    parser.add_argument("--costs", action="store_true", help="fixed settings; measures costs only")
     parser.add_argument("--quick", action="store_true", help="few samples and members")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser

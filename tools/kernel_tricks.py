@@ -1,10 +1,11 @@
 """Times unusual parts of the kernels with and without them.
 
-    python tools/kernel_tricks.py [--out FILE]
+    python tools/kernel_tricks.py [--parts registers rows PTX programs launch] [--out FILE]
 
-Needs a CUDA device. Times are of one ALBERT-base layer in bfloat16 with 32 texts of 512 tokens:
-limits of registers, tiles of the kernel for rows, approximate PTX instructions, programs that share
-the gradients of maps over heads, and the host's time for a launch.
+Needs a CUDA device. Milliseconds are of one ALBERT-base layer in bfloat16 with 32 texts of 512
+tokens: limits of registers, tiles of the kernel for rows (here also with 128 tokens and with
+padding), approximate PTX instructions, and programs that share the gradients of maps over heads.
+Microseconds are of the host for a launch.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
@@ -26,7 +29,7 @@ if WITHOUT_PTX:  # before other modules import the functions
     special.log2 = tl.log2
 
     @triton.jit
-    def reciprocal(x):
+    def reciprocal(x):  # type: ignore[no-untyped-def]
         """One over x."""
         return 1.0 / x
 
@@ -37,35 +40,25 @@ import kernel_parts  # noqa: E402
 from babn.kernels import flags, heads, key_attention  # noqa: E402
 from babn.kernels.flags import Tile  # noqa: E402
 
+BATCH, SHORT, LENGTH = 32, 128, 512
 METHODS = {
-    "forward": ("BABN", False),
-    "forward over heads": ("BABN", True),
-    "rows": ("BABN", False),
-    "rows without logits": ("BAM", False),
+    "forward": ("BABN", LENGTH, False),
+    "forward over heads": ("BABN", LENGTH, True),
+    "rows without logits": ("BAM", LENGTH, False),
 }
-"""For kernels whose registers are limited, a method that runs each, and whether over heads."""
+"""For kernels whose registers are limited, a call of each: method, length, and maps over heads."""
 
-ROWS = [
-    Tile(64, 16, 4, 128),
-    Tile(64, 16, 4, 168),
-    Tile(64, 16, 4),
-    Tile(64, 32, 4, 168),
-    Tile(64, 32, 4),
-    Tile(64, 32, 8),
-]
-BATCH, LENGTH, SHORT = 32, 512, 128
+ROWS = [Tile(64, 16, 4), Tile(64, 16, 4, 168), Tile(64, 32, 4), Tile(64, 32, 4, 168)]
 
 
-def with_tile(name: str, tile: Tile, length: int = LENGTH) -> float:
-    """Milliseconds of a kernel with a tile."""
+def with_tile(name: str, tile: Tile, *call: Any) -> float:
+    """Milliseconds of a kernel with a tile, in a call of `kernel_parts.attention`."""
     before, flags.TILES[name] = flags.TILES[name], tile
     flags._call_options.cache_clear()
-    method, over_heads = METHODS[name]
+    method, *others = call
     try:
-        times = kernel_parts.kernel_times(
-            kernel_parts.attention(method, BATCH, length, over_heads=over_heads)
-        )
-        return times[name.split()[0]]
+        run = kernel_parts.attention(method, BATCH, *others)
+        return kernel_parts.kernel_times(run)[name.split()[0]]
     finally:
         flags.TILES[name] = before
         flags._call_options.cache_clear()
@@ -75,27 +68,35 @@ def registers() -> dict[str, dict[str, float]]:
     """Each kernel with its limit of registers and without."""
     return {
         name: {
-            f"at most {flags.TILES[name].registers}": with_tile(name, flags.TILES[name]),
-            "no limit": with_tile(name, flags.TILES[name]._replace(registers=0)),
+            f"at most {flags.TILES[name].registers}": with_tile(name, flags.TILES[name], *call),
+            "no limit": with_tile(name, flags.TILES[name]._replace(registers=0), *call),
         }
-        for name in METHODS
-        if flags.TILES[name].registers
+        for name, call in METHODS.items()
     }
 
 
 def rows() -> dict[str, dict[str, float]]:
-    """The kernel for rows with several tiles, by length."""
-    return {
-        f"{length} tokens": {
-            "x".join(map(str, tile)): with_tile("rows", tile, length) for tile in ROWS
+    """The kernel for rows with several tiles, by length and kind of call."""
+    found = {}
+    for length, over_heads, padded in product((SHORT, LENGTH), (False, True), (False, True)):
+        name = "rows" if length == SHORT or over_heads or padded else "rows of long texts"
+        maps, kind = "heads" if over_heads else "keys", ", padded" if padded else ""
+        found[f"{length} tokens, maps over {maps}{kind}"] = {
+            "x".join(map(str, tile)): with_tile(name, tile, "BABN", length, over_heads, padded)
+            for tile in ROWS
         }
-        for length in (SHORT, LENGTH)
-    }
+    return found
 
 
-def ptx() -> dict[str, float]:
+def kernels() -> dict[str, float]:
     """The kernels for noise over pairs as they are in this process."""
     return kernel_parts.kernel_times(kernel_parts.attention("BABN", BATCH, LENGTH))
+
+
+def ptx() -> dict[str, dict[str, float]]:
+    """The kernels with and without PTX."""
+    without = subprocess.check_output([sys.executable, __file__, "--without-ptx"], text=True)
+    return {"with": kernels(), "without": json.loads(without.splitlines()[-1])}
 
 
 def programs() -> dict[str, float]:
@@ -118,7 +119,7 @@ def launches() -> dict[str, float]:
     options = key_attention.options_of("forward", 16, 16, 64, 2, False, "ieee")
     launcher = key_attention.launch_forward
 
-    def by_triton(grid: tuple, tensors: tuple, numbers: tuple, options: dict, types: tuple) -> None:
+    def by_triton(grid: Any, tensors: Any, numbers: Any, options: Any, types: Any) -> None:
         launcher.kernel[grid](*tensors, *numbers, **options)
 
     def microseconds() -> float:
@@ -128,7 +129,7 @@ def launches() -> dict[str, float]:
         return host_time(call)
 
     found = {"Launcher": microseconds()}
-    key_attention.launch_forward = by_triton
+    key_attention.launch_forward = by_triton  # type: ignore[assignment]
     found["Triton"] = microseconds()
     key_attention.launch_forward = launcher
     return found
@@ -147,25 +148,31 @@ def host_time(call: Callable[[], None], repeats: int = 1000) -> float:
     return min(times)
 
 
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "registers": registers,
+    "rows": rows,
+    "PTX": ptx,
+    "programs": programs,
+    "launch": launches,
+}
+
+
 def main() -> None:
     """Prints the times, and writes them as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--out", type=Path, help="file to which the results are added")
     parser.add_argument("--without-ptx", action="store_true", help="time kernels without PTX only")
     args = parser.parse_args()
     if args.without_ptx:
-        print(json.dumps(ptx()))
+        print(json.dumps(kernels()))
         return
-    without = subprocess.check_output([sys.executable, __file__, "--without-ptx"], text=True)
-    found = {
+    known = json.loads(args.out.read_text()) if args.out and args.out.exists() else {}
+    found = known | {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "triton": triton.__version__,
-        "registers": registers(),
-        "rows": rows(),
-        "PTX": {"with": ptx(), "without": json.loads(without.splitlines()[-1])},
-        "programs": programs(),
-        "launch": launches(),
+        **{name: PARTS[name]() for name in args.parts},
     }
     text = json.dumps(found, indent=1)
     print(text)

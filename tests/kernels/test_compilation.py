@@ -65,7 +65,12 @@ def tile_of(kernel: str, options: dict[str, Any]) -> str:
     """The tile that a kernel has with some options."""
     if kernel == "forward" and options["IS_POSITIVE"]:
         return "forward over heads"
-    return "rows without logits" if kernel == "rows" and not options["NUM_LOGITS"] else kernel
+    if kernel != "rows":
+        return kernel
+    if not options["NUM_LOGITS"]:
+        return "rows without logits"
+    is_plain = options["MASK_TYPE"] == "none" and not options["IS_POSITIVE"]
+    return "rows of long texts" if is_plain and options["HEAD_DIM"] == 64 else "rows"
 
 
 @pytest.fixture(scope="module")

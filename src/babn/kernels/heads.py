@@ -24,8 +24,8 @@ SUMMED_PAIRS, SUMMED_WARPS = 64, 1
 one warp in place of four issues 27 instructions per pair in place of 132."""
 
 PROGRAMS = 1848
-"""Programs that share the blocks of a map's gradients: 14 for each multiprocessor of an H200, which
-its registers allow."""
+"""Programs that share the blocks of a map's gradients, so that there are few partial sums. The
+kernel itself takes .07 to .08 ms on an H200, also with one program for each block."""
 
 
 @triton.jit

@@ -15,9 +15,8 @@ themselves, without logarithms, to a relative error of 7e-6.
 
 `tests/kernels/test_kernel_special.py` proves the bounds, and `tools/fit_polynomials.py` fits such
 coefficients. The PTX instructions of `log2` and `reciprocal` are approximate and flush subnormal
-numbers to zero. With Triton's own functions, forward issues 157 instructions per pair (`log2`) or
-85 (division) in place of 79, and backward 252 or 157 in place of 134
-(`tools/count_instructions.py`).
+numbers to zero. On an H200, they reduce the time of the forward kernel from .79 to .45 ms, and of
+the backward kernel for rows from 1.68 to 1.58 (`tools/results/kernel-tricks.json`).
 """
 
 import math

@@ -23,7 +23,7 @@ from babn_paper.method_comparison.basic_methods import (
     McDropout,
     WithDistance,
 )
-from babn_paper.method_comparison.interface import Method
+from babn_paper.method_comparison.interface import Method, TunedMethod
 from babn_paper.method_comparison.laplace import LastLayerLaplace
 from babn_paper.method_comparison.random_attention import RandomAttention, attention
 from babn_paper.method_comparison.sngp import NoisySngp, Sngp
@@ -107,6 +107,19 @@ def shortened(method: Any) -> Method:
     fields: dict[str, Any] = {n: v for n, v in short.items() if hasattr(method, n)}
     if isinstance(method, Ensemble):
         fields["member"] = shortened(method.member)
+    found: Method = replace(method, **fields)
+    return found
+
+
+def untuned(method: Any) -> Method:
+    """The method with a fixed setting, with noise, to measure only what it costs."""
+    fields: dict[str, Any] = {}
+    if isinstance(method, Ensemble):
+        fields["member"] = untuned(method.member)
+    elif isinstance(method, RandomAttention):
+        fields["tuned"] = False
+    elif isinstance(method, TunedMethod):
+        fields["candidates"] = method.candidates[-1:]
     found: Method = replace(method, **fields)
     return found
 

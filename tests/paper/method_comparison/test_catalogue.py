@@ -17,6 +17,7 @@ from babn_paper.method_comparison.method_catalogue import (
     find_methods,
     is_installed,
     shortened,
+    untuned,
 )
 from small_problem import OUTSIDE, TEST
 
@@ -96,3 +97,10 @@ def test_methods_are_found_by_name_and_by_group() -> None:
     assert find_methods(["post-hoc"]) == list(GROUPS["post-hoc"])
     with pytest.raises(ConfigError, match="SNGP"):
         find_methods(["SNPG"])
+
+
+@pytest.mark.parametrize("name", ["MC dropout", "BABN, not trained"])
+def test_costs_are_those_of_predictions_with_noise(name: str, models: Models) -> None:
+    [method] = find_methods([name])
+    fitted = untuned(shortened(method)).fit(models, seed=0)
+    assert fitted.passes == 4 and fitted.tried == 1
