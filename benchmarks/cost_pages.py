@@ -160,17 +160,24 @@ IN_SHORT = {
 
 
 def costs_in_short() -> str:
-    """Time of a compiled training step relative to softmax, with a row for each method."""
-    seconds = {
-        (row.name, row.size.length): row.cost.seconds
+    """Times of a compiled training step relative to softmax, with a row for each method."""
+    found = {
+        (row.name, row.size.length): row.cost
         for row in rows_of(results("bench-forms"))
         if (row.task, row.form, row.size.model) == ("train", "compiled", "albert") and row.cost
     }
-    lengths = sorted({length for _, length in seconds})
+    lengths = sorted({length for _, length in found})
+
+    def cell(name: str, length: int) -> str:
+        own, base = found.get((name, length)), found["softmax", length]
+        if own is None:
+            return "-"
+        return f"{ratio(own.busy, base.busy)} ({ratio(own.seconds, base.seconds)})"
+
     lines = [
-        [title, *(ratio(seconds.get((name, n)), seconds["softmax", n]) for n in lengths)]
+        [title, *(cell(name, n) for n in lengths)]
         for name, title in IN_SHORT.items()
-        if any((name, n) in seconds for n in lengths)
+        if any((name, n) in found for n in lengths)
     ]
     return Table(["step, x softmax", *(f"{n} tokens" for n in lengths)], lines).markdown()
 

@@ -37,19 +37,20 @@ def measured(rows: list[Row], name: str, form: str) -> Ratios:
 
 
 @drawing
-def costs(rows: list[Row]) -> Any:
-    """Steps of all methods relative to softmax, by length."""
+def costs(runs: list[list[Row]]) -> Any:
+    """Steps of all methods relative to softmax in the same run, by length."""
     figure = new_figure((plots.SINGLE * 1.6, 2.8))
     panel = figure.subplots()
     panel.axhline(1, color="0.6", linewidth=1, label="softmax")
     for index, name in enumerate(NAMES):
         look = {"color": line_look(index)["color"], "markersize": 3, "clip_on": False}
         for form, line in LINES.items():
-            if found := sorted(measured(rows, name, form).items()):
+            found = sorted(each for rows in runs for each in measured(rows, name, form).items())
+            if found:
                 panel.plot(*zip(*found, strict=True), line, label=f"{name}, {form}", **look)
     panel.set(xscale="log", yscale="log", xlabel="tokens")
     panel.set_ylabel("time of a training step\nover softmax's")
-    ticks = sorted({row.size.length for row in rows if row.size.model == "albert"})
+    ticks = sorted({row.size.length for rows in runs for row in rows if row.size.model == "albert"})
     panel.set_xticks(ticks, [str(n) for n in ticks])
     panel.minorticks_off()
     ratios_shown = [1, 1.5, 2, 3, 5, 10]
@@ -61,9 +62,8 @@ def costs(rows: list[Row]) -> Any:
 def main() -> None:
     """Writes the figure."""
     files = [RESULTS / name for name in ("bench.json", "bench-forms.json")]
-    texts = [path.read_text(encoding="utf-8") for path in files]
-    rows = [row for text in texts for row in rows_of(json.loads(text))]
-    print(plots.save(costs(rows), FIGURES / "costs.png"))
+    runs = [rows_of(json.loads(path.read_text(encoding="utf-8"))) for path in files]
+    print(plots.save(costs(runs), FIGURES / "costs.png"))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks/lookup.py"
 STEPS = 220
 lookup = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
@@ -15,7 +17,7 @@ lookup = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 Measures = dict[str, list[dict[str, Any]]]
 
 
-@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.fixture(scope="module", params=[0, 1])
 def model(request: pytest.FixtureRequest) -> torch.nn.Module:
     """The model after a short training, with two seeds."""
     return lookup.trained(request.param, STEPS)

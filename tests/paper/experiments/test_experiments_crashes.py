@@ -16,6 +16,8 @@ from babn_paper.experiments.checkpoints import FILE, find_checkpoints
 from babn_paper.experiments.log import read_log
 from babn_paper.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -75,7 +77,7 @@ def test_every_change_is_counted(whole: Path) -> None:
     "at",
     [
         *places(1),
-        *(pytest.param(n, marks=pytest.mark.thorough) for n in places(2)),
+        *places(2),
         *(pytest.param(n, marks=pytest.mark.slow) for n in ALL),
     ],
 )
@@ -97,7 +99,6 @@ def test_killed_again_and_again(seed: int, folder: Path, whole: Path) -> None:
     check_goes_on(folder, whole)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "at", [*places(2), *(pytest.param(n, marks=pytest.mark.slow) for n in ALL)]
 )
@@ -133,7 +134,6 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder: Path, whole: Path) ->
     check_goes_on(folder, whole)
 
 
-@pytest.mark.thorough
 def test_the_log_of_a_killed_run_may_end_anywhere(folder: Path, whole: Path) -> None:
     logged = [i for i, line in enumerate(told(whole), 1) if line.endswith("/log.jsonl")]
     run_with(Fault("kill", logged[2] + 1), folder)
