@@ -234,6 +234,7 @@ def run_lm(names: Sequence[str], folder: Path) -> dict[str, Any]:
     return choosing_results.collect([folder / "gpt2-lm_text"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "names",
     [

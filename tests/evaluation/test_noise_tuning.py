@@ -185,6 +185,7 @@ def test_regression_is_tuned_by_the_density_of_its_labels() -> None:
         assert float(again[at]) == pytest.approx(-math.log(density), rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_the_residual_of_a_regression_is_saved_and_used(tmp_path: Path) -> None:
     """Noisy labels: only intervals with the residual cover them."""
     model, ids = of_numbers(400)

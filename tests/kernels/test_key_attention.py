@@ -121,15 +121,18 @@ def test_groups_of_queries_masks_and_causality(
 
 @pytest.mark.parametrize(
     ("queries", "keys", "size"),
-    [(2, 1, 8), pytest.param(18, 128, 64, marks=pytest.mark.thorough), (5, 270, 24)],
+    [
+        (2, 1, 8),
+        pytest.param(18, 128, 64, marks=pytest.mark.thorough),
+        pytest.param(5, 270, 24, marks=pytest.mark.thorough),
+    ],
 )
 def test_sizes(device: torch.device, queries: int, keys: int, size: int) -> None:
     compare(*case(device, queries, keys, size=size))
 
 
-@pytest.mark.parametrize(
-    ("queries", "causal"), [(9, False), pytest.param(300, True, marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("queries", "causal"), [(9, False), (300, True)])
 def test_several_shares_of_keys(device: torch.device, queries: int, causal: bool) -> None:
     compare(*case(device, queries, 300, groups=2, masked=not causal, causal=causal))
 
@@ -192,6 +195,7 @@ def test_calls_that_need_pairs_are_left_to_torch(device: torch.device) -> None:
     assert not dispatch.takes_key_kernels(replace(inputs, query=inputs.query[:, :, :1]))
 
 
+@pytest.mark.thorough
 def test_programs_have_one_large_index(device: torch.device) -> None:
     # 70,000 heads of all examples: the second index of a grid ends at 65,535.
     method = BeliefConfig(prior_hidden=5).build(ChainShape(2, 16, parameter_sets=(0,)))

@@ -142,6 +142,7 @@ def test_calls_with_other_groups_are_not_joined(device: torch.device) -> None:
     assert len({each.size() for each in (parts, *others)}) == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("padding", "weight"), [pytest.param(0, 1.0, marks=pytest.mark.thorough), (7, 0.3)]
 )

@@ -101,12 +101,14 @@ def test_heads_fit_onto_a_page_and_share_their_scales(heads: int, width: float) 
     assert not touching(figure)
 
 
+@pytest.mark.thorough
 def test_panels_do_not_overlap() -> None:
     figure = plots.attention_figure(attention_map(heads=5), words(6), heads=range(5))
     boxes = [panel.get_position() for panel in panels(figure)]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
+@pytest.mark.thorough
 def test_heads_are_named_where_there_are_several() -> None:
     named = texts(plots.attention_figure(attention_map(), words(6), heads=[2, 0]))
     assert [text for text in named if text.startswith("head")] == ["head 2", "head 0"]
@@ -128,6 +130,7 @@ def test_labels_of_long_inputs_are_thinned(length: int, width: float) -> None:
     assert not clipped(figure)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
     ("queries", "keys"),
@@ -143,6 +146,7 @@ def test_maps_far_from_square_keep_room_for_their_labels(
     assert not clipped(figure)
 
 
+@pytest.mark.thorough
 def test_a_given_height_is_kept() -> None:
     figure = plots.attention_figure(attention_map(), words(6), heads=range(3), size=(5, 6))
     assert figure.get_size_inches().tolist() == [5, 6]

@@ -81,6 +81,7 @@ def test_ideal_curve_rises_only_after_the_correct_predictions() -> None:
     assert np.allclose(risk, expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", WIDTHS)
 def test_curves_of_five_methods_differ_without_colour(width: float) -> None:
     figure = plots.risk_coverage(*several(5), size=width)
@@ -112,6 +113,7 @@ def test_histogram_shows_all_examples_and_the_auroc() -> None:
     assert f"AUROC {metrics.auroc(inside, outside):.3f}" in texts(figure)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", WIDTHS)
 def test_histograms_of_several_methods_share_their_bars(width: float) -> None:
     figure = plots.entropy_histogram({name: entropies() for name in METHODS}, size=width)

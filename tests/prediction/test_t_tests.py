@@ -34,6 +34,7 @@ def test_p_values_are_those_of_scipy(seed: int, n: int, gap: float, log_ratio: f
     np.testing.assert_allclose(ours(a, b), scipy_p_value(a, b), rtol=1e-8, atol=1e-200)
 
 
+@pytest.mark.thorough
 @settings(deadline=None)
 @given(n=st.integers(2, 5000), log_gap=st.floats(-6, 2))
 def test_p_values_of_many_samples(n: int, log_gap: float) -> None:

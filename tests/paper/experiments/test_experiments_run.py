@@ -295,6 +295,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(
     assert [step for step, _ in find_checkpoints(tmp_path / "run/checkpoints")] == [3, 2]
 
 
+@pytest.mark.thorough
 def test_parts_of_a_batch_give_the_same_steps(tmp_path: Path) -> None:
     """Without dropout and noise, but for rounding."""
     fields: dict[str, Any] = {"method": "softmax", "clip": 0.0, "buckets": 1, "steps": 2}
@@ -304,6 +305,7 @@ def test_parts_of_a_batch_give_the_same_steps(tmp_path: Path) -> None:
     assert one["NLL"] == pytest.approx(other["NLL"], rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_tests_during_training_are_logged_and_change_nothing(done: Path, tmp_path: Path) -> None:
     run(tiny(test_every=3), tmp_path / "run")
     tested = [line for line in read_log(RunFolder(tmp_path / "run")) if "dev/accuracy" in line]
@@ -347,6 +349,7 @@ def test_label_smoothing_changes_the_loss_as_torch_does(tmp_path: Path) -> None:
         prepare_training(tiny(task="stsb", label_smoothing=0.2))
 
 
+@pytest.mark.thorough
 def test_a_model_need_not_be_kept(tmp_path: Path) -> None:
     results = run(tiny(keep_model=False, steps=2), tmp_path / "run")
     assert not (tmp_path / "run/model").exists()
@@ -366,6 +369,7 @@ def epochs_of(folder: Path) -> dict[int, float]:
     return {x["step"]: x["dev/NLL"] for x in read_log(RunFolder(folder)) if "dev/NLL" in x}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "crash", [0, *(pytest.param(step, marks=pytest.mark.thorough) for step in (3, 5))]
 )

@@ -10,6 +10,8 @@ from babn.errors import ConfigError
 from babn_paper.plots.images import attention_on_image
 from plot_checks import WIDTHS, attention_map, clipped, texts
 
+pytestmark = pytest.mark.thorough
+
 IMAGE = torch.linspace(0, 1, 30 * 40).reshape(30, 40)
 BOXES = torch.tensor([[0.0, 0.0, 20.0, 15.0], [20.0, 15.0, 40.0, 30.0], [10.0, 8.0, 30.0, 22.0]])
 

@@ -145,6 +145,7 @@ CASES = st.tuples(
 )
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=25)
 @given(drawn=CASES, unanswerable=st.booleans())
 def test_against_all_spans(drawn: tuple[int, int, int, int], unanswerable: bool) -> None:
@@ -160,6 +161,7 @@ def test_against_all_spans(drawn: tuple[int, int, int, int], unanswerable: bool)
         assert answer.null == pytest.approx(math.log(null), abs=2e-3)
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=15)
 @given(drawn=CASES, unanswerable=st.booleans())
 def test_answers_of_single_samples(drawn: tuple[int, int, int, int], unanswerable: bool) -> None:
