@@ -12,14 +12,13 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from noise_results import _rounded as rounded
 
 from babn.evaluation.tables import Table
-from babn.prediction.t_tests import paired_p_value
 from babn_paper.method_comparison.example_scores import LOWER_IS_BETTER
 from babn_paper.method_comparison.interval_table import NEAR
 from babn_paper.method_comparison.method_catalogue import GROUPS, TS
@@ -159,12 +158,17 @@ def has_measure(runs: Sequence[Run], name: str) -> bool:
 
 def half_width(numbers: Sequence[float]) -> float:
     """Half the width of the 95 % t-interval of a mean; NaN for one number."""
-    from scipy import stats
-
     if len(numbers) < 2:
         return math.nan
-    scale = float(stats.t.ppf(1 - LEVEL / 2, len(numbers) - 1))
-    return scale * statistics.stdev(numbers) / math.sqrt(len(numbers))
+    return _critical(len(numbers)) * statistics.stdev(numbers) / math.sqrt(len(numbers))
+
+
+@lru_cache
+def _critical(count: int) -> float:
+    """The half width in standard errors."""
+    from scipy import stats
+
+    return float(stats.t.ppf(1 - LEVEL / 2, count - 1))
 
 
 def difference(
@@ -185,12 +189,8 @@ def difference(
 
 def is_within_noise(own: Mapping[int, float], best: Mapping[int, float]) -> bool:
     """Whether a paired t-test over the shared seeds finds no difference."""
-    shared = sorted(own.keys() & best.keys())
-    difference = torch.tensor([own[seed] - best[seed] for seed in shared], dtype=torch.float64)
-    if len(difference) < 2:
-        return True
-    p_value = float(paired_p_value(difference))
-    return not p_value < LEVEL
+    gaps = [own[seed] - best[seed] for seed in own.keys() & best.keys()]
+    return len(gaps) < 2 or not abs(statistics.fmean(gaps)) > half_width(gaps)
 
 
 def table(
