@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from small_experiments import tiny
 
@@ -13,6 +14,9 @@ from babn_paper.experiments.records import collect
 from babn_paper.experiments.run_folder import RunFolder, write_json
 from babn_paper.tasks.catalogue import find_task
 from babn_paper.tasks.text_task import TextPredictions
+
+pytestmark = pytest.mark.thorough
+
 
 PARTS = ("test", "out", "dev")
 

@@ -12,6 +12,8 @@ from scipy import special, stats
 from babn.errors import ConfigError
 from babn_paper.gbn import GammaBeliefNetwork, sample_posterior
 
+pytestmark = pytest.mark.thorough
+
 
 def test_one_layer_is_conjugate():
     network = scalar(1.6, shape=0.8, rate=0.5)
@@ -35,7 +37,6 @@ def quadrature(count: float, upper=0.9, lower=1.4, shape=1.2, rate=0.6):
     return [(first, second - first**2) for first, second in means]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0.0, 1.0, 12.0])
 def test_two_layers_agree_with_quadrature(count):
     network = scalar(0.9, 1.4, shape=1.2, rate=0.6)

@@ -15,6 +15,8 @@ from babn_paper.method_comparison.random_attention import RandomAttention
 from babn_paper.method_comparison.sngp import SNGP, Sngp, add_sngp, fit_gp
 from small_problem import DEVELOPMENT, TEST, TRAINING
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize(
     "method", [Deterministic, McDropout, RandomAttention, Ensemble, Sngp, RandomAdapter]

@@ -27,6 +27,9 @@ import babn
 from babn_paper.models import TranslationConfig, TranslationModel, translate
 from models import assert_same_weights
 
+pytestmark = pytest.mark.thorough
+
+
 KINDS: dict[str, dict[str, Any]] = {
     "softmax": {},
     "tied": {"tie_word_embeddings": True},
@@ -291,7 +294,6 @@ def test_what_is_missing_is_named() -> None:
             TranslationConfig(**{name: "none"})
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "method", [babn.BeliefConfig.pairs(max_length=9), pytest.param(None, marks=pytest.mark.slow)]
 )

@@ -15,6 +15,9 @@ from torch import Tensor
 import babn
 from babn.conversion.override import overriding
 
+pytestmark = pytest.mark.thorough
+
+
 CONFIG = babn.BeliefConfig.pairs(
     rho=1e9, sigma=0.0, max_length=16, kl_reduction="sum", kl_weight=1.0
 )

@@ -6,6 +6,8 @@ from scipy import stats
 
 from babn_paper.simulation.draws import LEVELS, central_interval, coverage
 
+pytestmark = pytest.mark.thorough
+
 
 def test_intervals_are_those_of_the_distribution():
     draws = torch.randn(200_000, 2, generator=torch.Generator().manual_seed(0))

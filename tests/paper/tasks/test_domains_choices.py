@@ -17,6 +17,9 @@ from babn_paper.tasks.encoded import Encoded, Ragged
 from babn_paper.tasks.task import Part
 from babn_paper.tasks.text_task import TextExample
 
+pytestmark = pytest.mark.thorough
+
+
 LENGTH = 40
 ROW = st.lists(st.integers(1, 99), min_size=1, max_size=20)
 

@@ -26,6 +26,9 @@ from babn_paper.tasks.vqa_predictions import (
     pavpu,
 )
 
+pytestmark = pytest.mark.thorough
+
+
 LABELS = SoftLabels(
     Ragged.of([[0], [3, 1], [], [11]]), torch.tensor([1.0, 0.3, 0.6, 0.9]), count=12
 )

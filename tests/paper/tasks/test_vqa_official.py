@@ -13,6 +13,9 @@ from babn_paper.tasks.vqa2 import read_answers
 from babn_paper.tasks.vqa_data import RawImages, VqaExample, VqaPart
 from babn_paper.tasks.vqa_text import accuracy, normalized, soft_scores
 
+pytestmark = pytest.mark.thorough
+
+
 SIGNS = set(';/[]"{}()=+\\_-><@`,?!')
 NUMBERS = {"none": "0", "one": "1", "two": "2", "ten": "10"}
 CONTRACTIONS = {"dont": "don't", "whats": "what's", "hes": "he's", "somebody'd": "somebodyd"}
@@ -98,7 +101,6 @@ def questions(draw: st.DrawFn) -> tuple[list[str], list[str]]:
     return people, [*people, *few, draw(TEXTS)]
 
 
-@pytest.mark.thorough
 @settings(max_examples=200)
 @given(questions())
 @example((["two"] * 10, ["two", "2", "Two", " two\n"]))
