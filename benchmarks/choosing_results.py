@@ -4,7 +4,7 @@
         [--costs DIR/minilm-mrpc]
 
 Runs that share a GPU do not show how long they take. `--costs` has the folder of a short run of one
-process with two seeds, of which the second gives the times.
+process, `choosing.py --costs`, with two seeds, of which the second gives the times.
 """
 
 import argparse

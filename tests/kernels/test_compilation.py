@@ -70,7 +70,7 @@ def tile_of(kernel: str, options: dict[str, Any]) -> str:
     if not options["NUM_LOGITS"]:
         return "rows without logits"
     is_plain = options["MASK_TYPE"] == "none" and not options["IS_POSITIVE"]
-    return "rows of long texts" if is_plain and options["HEAD_DIM"] == 64 else "rows"
+    return "rows of long texts" if is_plain and options["BLOCK_D"] == 64 else "rows"
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,11 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from babn.kernels import launch
+from babn.kernels.flags import call_options
 from babn.kernels.heads import states_over_heads
 from babn.kernels.launch import VERSION, Launcher, fitted, precision
 from babn.kernels.op import pair_attention, pair_attention_backward
+from babn.kernels.settings import Settings
 
 
 class Gpu:
@@ -74,3 +76,23 @@ def test_products_of_float32_follow_the_setting_of_torch() -> None:
         assert precision(torch.float16) == "half"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    ("keys", "size", "masked", "over_heads", "expected"),
+    [
+        (512, 64, False, False, 32),
+        (128, 64, False, False, 16),
+        (512, 64, True, False, 16),
+        (512, 64, False, True, 16),
+        (512, 32, False, False, 16),
+    ],
+)
+def test_long_texts_have_a_larger_tile(
+    keys: int, size: int, masked: bool, over_heads: bool, expected: int
+) -> None:
+    q = torch.empty(1, 2, keys, size, dtype=torch.bfloat16)
+    mask = torch.ones(1, 1, 1, keys, dtype=torch.bool) if masked else None
+    settings = Settings(0.125, 12.0, 0.0, 1e-6, 1.0, 1.0, True, True, True, True, True)
+    found = call_options(q, q, keys, mask, None, [*map(float, settings)], True, 2, over_heads)
+    assert expected == found.rows["C"].BLOCK_N

@@ -78,7 +78,7 @@ CASES = {
     "mean-without-kl": Case(sample=False, with_kl=False, mask="random"),
     "mean-exact-noise-raw-scores": Case(sample=False, noise="exact", normalized=False),
     "two-seeds": Case(batch=2, heads=1, seeds=2),
-    "long": Case(heads=1, n=24, m=160),
+    "long": Case(heads=1, n=24, m=160, d=64, dv=64),
 }
 
 # Where k is small, the KL goes with Gamma(1 + 1/k) and multiplies the rounding of k a

@@ -137,8 +137,10 @@ TILES = {
 """For each kernel the fastest tile with heads of 64; `tools/kernel_tricks.py` times others."""
 
 LONG = 129
-"""Keys from which a text without a mask is long. At 512 keys the kernel for rows takes 1.12 ms with
-its tile, and 1.58 with the smaller one; with a mask or maps over heads, registers spill."""
+"""Keys from which a text is long, with heads of 64 and without mask, bias and maps over heads.
+
+At 512 keys the kernel for rows takes 1.12 ms with the tile of long texts, and 1.58 with the other
+one. In other calls the larger tile spills registers."""
 
 LARGE_HEAD = 1024
 """Bytes of a head from which on tiles are smaller, to fit the shared memory of small GPUs."""
@@ -182,8 +184,9 @@ def _call_options(
 ) -> Options:
     settings = settings_of(numbers)
     method, for_kernels = Method(settings, has_network, logits, is_positive), numbers_of(settings)
-    _, keys, *_, mask, _, _ = sizes
-    is_long = keys >= LONG and mask == "none" and not is_positive
+    _, keys, size, value_size, _, mask, has_bias, _ = sizes
+    is_plain = mask == "none" and not has_bias and not is_positive
+    is_long = is_plain and keys >= LONG and block(max(size, value_size)) == 64
     rows = "rows of long texts" if is_long else "rows"
     return Options(
         options_of("forward over heads" if is_positive else "forward", method, *sizes),
